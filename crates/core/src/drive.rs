@@ -1,0 +1,538 @@
+//! The drive loops: the only places where time passes.
+//!
+//! [`profile`] steps an instrument and pushes its windows into a [`Sink`]. [`tier`] also feeds a
+//! policy and relays its orders to the ports and the mover.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{
+    Action, Budget, CpuTime, Error, ErrorKind, Evidence, Instrument, Mappings, Mover, Orders,
+    Outcome, Policy, Ports, Result, RuleId, RuleOrder, Snapshot, Time, Wake,
+};
+
+/// Everything that belongs to one window, committed as a whole or not at all.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a> {
+    /// The regions.
+    pub snapshot: &'a Snapshot,
+    /// Spaces and mappings, where they changed since the last window.
+    pub mappings: Option<&'a Mappings>,
+    /// Actions issued during the window.
+    pub actions: &'a [Action],
+    /// Actions ended during the window.
+    pub outcomes: &'a [Outcome],
+    /// CPU time at the end of the window, since the machine was opened.
+    pub cpu: CpuTime,
+}
+
+/// Receives windows: a recording, a live view, a test.
+pub trait Sink {
+    /// Takes a window.
+    ///
+    /// # Errors
+    /// If it cannot be kept; the drive loop then ends with this error.
+    fn window(&mut self, window: &Window<'_>) -> Result<()>;
+}
+
+/// Why a drive loop ended without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The time asked for is over.
+    Deadline,
+    /// The user asked to stop.
+    Stopped,
+    /// The target is gone.
+    TargetGone,
+}
+
+/// How long a drive loop goes on, and how fresh it keeps the mappings of the recording.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// When to end; [`Time::NEVER`] for until stopped or gone.
+    pub until: Time,
+    /// Age at which mappings are read anew.
+    pub mappings_age: Duration,
+}
+
+impl Course {
+    /// Until `until`, mappings at most a second old.
+    #[must_use]
+    pub fn until(until: Time) -> Self {
+        Self { until, mappings_age: Duration::from_secs(1) }
+    }
+}
+
+/// Steps `instrument` on the machine behind `ports` and pushes each window into `sink`.
+///
+/// # Errors
+/// The first error of the instrument or the sink. Windows committed before stay committed.
+pub fn profile(
+    ports: &mut dyn Ports,
+    instrument: &mut dyn Instrument,
+    course: &Course,
+    sink: &mut dyn Sink,
+) -> Result<Ended> {
+    let mut watch = MappingWatch::new(course.mappings_age);
+    loop {
+        let step = instrument.step(ports)?;
+        if let Some(snapshot) = &step.snapshot {
+            commit(ports, &mut watch, snapshot, (&[], &[]), sink)?;
+        }
+        if let Some(ended) = pass_time(ports, step.wake, course.until) {
+            return Ok(ended);
+        }
+    }
+}
+
+/// As [`profile`], and feeds every snapshot to `policy`, relays its orders to the ports and to
+/// `mover`, and records what was done.
+///
+/// # Errors
+/// As [`profile`], or the first error of the mover or of a port that the policy ordered from.
+pub fn tier(
+    ports: &mut dyn Ports,
+    instrument: &mut dyn Instrument,
+    policy: &mut dyn Policy,
+    mover: &mut dyn Mover,
+    budget: Budget,
+    course: &Course,
+    sink: &mut dyn Sink,
+) -> Result<Ended> {
+    let mut watch = MappingWatch::new(course.mappings_age);
+    let mut relay = Relay::new(budget);
+    let mut next_tick = ports.now();
+    loop {
+        let step = instrument.step(ports)?;
+        if let Some(snapshot) = &step.snapshot {
+            policy.observe(Evidence::Regions(snapshot), &mut relay.orders);
+        }
+        relay.gather(ports, policy, mover)?;
+        if ports.now() >= next_tick {
+            let now = ports.now();
+            next_tick = policy.tick(now, ports.placement()?, &mut relay.orders);
+        }
+        relay.carry_out(ports, policy, mover)?;
+        if let Some(snapshot) = &step.snapshot {
+            commit(ports, &mut watch, snapshot, (&relay.issued, &relay.ended), sink)?;
+            relay.issued.clear();
+            relay.ended.clear();
+        }
+        if let Some(ended) = pass_time(ports, step.wake.min(next_tick), course.until) {
+            return Ok(ended);
+        }
+    }
+}
+
+/// Waits for `wake`, but not past `until`; says so if the loop has to end.
+fn pass_time(ports: &mut dyn Ports, wake: Time, until: Time) -> Option<Ended> {
+    if ports.now() >= until {
+        return Some(Ended::Deadline);
+    }
+    match ports.wait(wake.min(until)) {
+        Wake::Stop => Some(Ended::Stopped),
+        Wake::Gone => Some(Ended::TargetGone),
+        Wake::Deadline if wake > until => Some(Ended::Deadline),
+        Wake::Deadline | Wake::Event | Wake::TargetChanged => None,
+    }
+}
+
+fn commit(
+    ports: &mut dyn Ports,
+    watch: &mut MappingWatch,
+    snapshot: &Snapshot,
+    (actions, outcomes): (&[Action], &[Outcome]),
+    sink: &mut dyn Sink,
+) -> Result<()> {
+    let changed = watch.changed(ports)?;
+    let cpu = ports.cpu_time();
+    sink.window(&Window { snapshot, mappings: changed.as_deref(), actions, outcomes, cpu })
+}
+
+/// Tells whether mappings changed since they were last committed.
+struct MappingWatch {
+    max_age: Duration,
+    last: Option<Arc<Mappings>>,
+}
+
+impl MappingWatch {
+    fn new(max_age: Duration) -> Self {
+        Self { max_age, last: None }
+    }
+
+    fn changed(&mut self, ports: &mut dyn Ports) -> Result<Option<Arc<Mappings>>> {
+        let now = ports.mappings(self.max_age)?;
+        let same = self.last.as_ref().is_some_and(|last| last.same_layout(&now));
+        if same {
+            return Ok(None);
+        }
+        self.last = Some(Arc::clone(&now));
+        Ok(Some(now))
+    }
+}
+
+/// Relays orders to the ports and the mover, and their answers to the policy.
+struct Relay {
+    budget: Budget,
+    orders: Orders,
+    spare: Orders,
+    issued: Vec<Action>,
+    ended: Vec<Outcome>,
+}
+
+/// A policy that answers every answer with new orders would keep the relay from ever letting
+/// time pass: after so many rounds the rest waits for the next step.
+const ROUNDS: usize = 8;
+
+impl Relay {
+    fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            orders: Orders::default(),
+            spare: Orders::default(),
+            issued: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Hands over what the optional ports and the mover have to say.
+    fn gather(
+        &mut self,
+        ports: &mut dyn Ports,
+        policy: &mut dyn Policy,
+        mover: &mut dyn Mover,
+    ) -> Result<()> {
+        let orders = &mut self.orders;
+        if let Ok(port) = ports.samples() {
+            let mut samples = Vec::new();
+            port.drain(&mut samples);
+            observe_some(policy, Evidence::Samples(&samples), samples.len(), orders);
+        }
+        if let Ok(port) = ports.hint_faults() {
+            let mut faults = Vec::new();
+            port.drain(&mut faults);
+            observe_some(policy, Evidence::Faults(&faults), faults.len(), orders);
+        }
+        if let Ok(port) = ports.page_events() {
+            let mut events = Vec::new();
+            port.drain(&mut events);
+            observe_some(policy, Evidence::PageEvents(&events), events.len(), orders);
+        }
+        if let Ok(pressure) = ports.pressure() {
+            policy.observe(Evidence::Pressure(&pressure), orders);
+        }
+        let seen = self.ended.len();
+        mover.poll(&mut self.ended)?;
+        let ended = &self.ended[seen..];
+        observe_some(policy, Evidence::Outcomes(ended), ended.len(), orders);
+        Ok(())
+    }
+
+    /// Relays orders until the policy has no more, or for [`ROUNDS`] rounds.
+    fn carry_out(
+        &mut self,
+        ports: &mut dyn Ports,
+        policy: &mut dyn Policy,
+        mover: &mut dyn Mover,
+    ) -> Result<()> {
+        for _ in 0..ROUNDS {
+            if self.orders == Orders::default() {
+                break;
+            }
+            std::mem::swap(&mut self.orders, &mut self.spare);
+            self.orders.clear();
+            self.relay_once(ports, policy, mover)?;
+        }
+        Ok(())
+    }
+
+    fn relay_once(
+        &mut self,
+        ports: &mut dyn Ports,
+        policy: &mut dyn Policy,
+        mover: &mut dyn Mover,
+    ) -> Result<()> {
+        let given = &mut self.spare;
+        ports.charge(given.work);
+        if !given.arm.is_empty() {
+            ports.hint_faults()?.arm(&given.arm)?;
+        }
+        for rule in &given.rules {
+            relay_rule(ports, policy, rule, &mut self.orders)?;
+        }
+        if !given.probes.is_empty() {
+            ports.access_bits()?.probe(&mut given.probes)?;
+            policy.observe(Evidence::Bits(&given.probes), &mut self.orders);
+        }
+        if !given.actions.is_empty() {
+            mover.submit(&given.actions, self.budget)?;
+            self.issued.extend_from_slice(&given.actions);
+        }
+        Ok(())
+    }
+}
+
+fn observe_some(
+    policy: &mut dyn Policy,
+    evidence: Evidence<'_>,
+    count: usize,
+    orders: &mut Orders,
+) {
+    if count > 0 {
+        policy.observe(evidence, orders);
+    }
+}
+
+fn relay_rule(
+    ports: &mut dyn Ports,
+    policy: &mut dyn Policy,
+    order: &RuleOrder,
+    orders: &mut Orders,
+) -> Result<()> {
+    let counters = ports.counters()?;
+    match *order {
+        RuleOrder::Register(rule) => {
+            let id = counters.register(&rule)?;
+            policy.observe(Evidence::Counters(id, &[]), orders);
+        }
+        RuleOrder::Translate(id, key, index) => counters.translate(id, key, index)?,
+        RuleOrder::Read(id, count) => {
+            let states = read_states(counters, id, count)?;
+            policy.observe(Evidence::Counters(id, &states), orders);
+        }
+    }
+    Ok(())
+}
+
+fn read_states(counters: &mut dyn crate::Counters, id: RuleId, count: u32) -> Result<Vec<u64>> {
+    let count = usize::try_from(count).map_err(|_| {
+        Error::new(ErrorKind::Usage, format!("cannot read {count} telemetry states at once"))
+    })?;
+    let mut states = vec![0; count];
+    counters.read(id, &mut states)?;
+    Ok(states)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        AccessBits, AccessedSet, ActionId, ActionKind, Addr, Clock, Level, Missing, PageId,
+        PlacementView, Probe, Radix, Range, ScanMode, ScanStats, Setting, SpaceId, State, Step,
+        Target, Tier, TierUse,
+    };
+
+    /// A machine whose every entry is young and whose target dies at a set time.
+    #[derive(Default)]
+    struct Toy {
+        now: Time,
+        dies: Option<Time>,
+    }
+
+    impl Clock for Toy {
+        fn now(&self) -> Time {
+            self.now
+        }
+
+        fn wait(&mut self, until: Time) -> Wake {
+            self.now = self.now.max(until);
+            match self.dies {
+                Some(dies) if self.now >= dies => Wake::Gone,
+                _ => Wake::Deadline,
+            }
+        }
+    }
+
+    impl Target for Toy {
+        fn mappings(&mut self, _: Duration) -> Result<Arc<Mappings>> {
+            Ok(Arc::new(Mappings::default()))
+        }
+
+        fn cpu_time(&self) -> CpuTime {
+            CpuTime::default()
+        }
+    }
+
+    impl AccessBits for Toy {
+        fn radix(&self) -> Radix {
+            Radix::X86_64
+        }
+
+        fn probe(&mut self, probes: &mut [Probe]) -> Result<()> {
+            probes.iter_mut().for_each(|probe| probe.answer.state = State::Young);
+            Ok(())
+        }
+
+        fn scan(
+            &mut self,
+            range: &Range,
+            level: Level,
+            mode: ScanMode,
+            set: &mut AccessedSet,
+        ) -> Result<ScanStats> {
+            set.reset(range, level, mode.present);
+            Ok(ScanStats::default())
+        }
+    }
+
+    impl PlacementView for Toy {
+        fn tiers(&self) -> &[TierUse] {
+            &[]
+        }
+
+        fn tier_of(&self, _: PageId) -> Option<Tier> {
+            None
+        }
+
+        fn page_at(&self, _: &Range) -> Option<PageId> {
+            None
+        }
+
+        fn range_of(&self, _: PageId) -> Option<Range> {
+            None
+        }
+
+        fn resident(&self, _: &Range, _: Tier) -> u64 {
+            0
+        }
+    }
+
+    impl Ports for Toy {
+        fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
+            Ok(self)
+        }
+
+        fn placement(&mut self) -> Result<&dyn PlacementView, Missing> {
+            Ok(self)
+        }
+    }
+
+    /// Ends a window every 10 ns.
+    struct Metronome;
+
+    impl Instrument for Metronome {
+        fn name(&self) -> &'static str {
+            "metronome"
+        }
+
+        fn settings(&self) -> Vec<Setting> {
+            Vec::new()
+        }
+
+        fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
+            let now = ports.now();
+            let snapshot = Snapshot { end: now, ..Default::default() };
+            Ok(Step { wake: now + Duration::from_nanos(10), snapshot: Some(snapshot) })
+        }
+    }
+
+    #[derive(Default)]
+    struct Kept {
+        ends: Vec<u64>,
+        with_mappings: usize,
+        actions: Vec<ActionId>,
+        outcomes: Vec<ActionId>,
+    }
+
+    impl Sink for Kept {
+        fn window(&mut self, window: &Window<'_>) -> Result<()> {
+            self.ends.push(window.snapshot.end.0);
+            self.with_mappings += usize::from(window.mappings.is_some());
+            self.actions.extend(window.actions.iter().map(|a| a.id));
+            self.outcomes.extend(window.outcomes.iter().map(|o| o.id));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn profiles_until_the_deadline_and_commits_mappings_once() {
+        let mut kept = Kept::default();
+        let course = Course::until(Time(35));
+        let ended = profile(&mut Toy::default(), &mut Metronome, &course, &mut kept);
+        assert_eq!(ended, Ok(Ended::Deadline));
+        assert_eq!(kept.ends, [0, 10, 20, 30]);
+        assert_eq!(kept.with_mappings, 1);
+    }
+
+    #[test]
+    fn ends_when_the_target_does() {
+        let mut toy = Toy { dies: Some(Time(20)), ..Default::default() };
+        let course = Course::until(Time::NEVER);
+        let ended = profile(&mut toy, &mut Metronome, &course, &mut Kept::default());
+        assert_eq!(ended, Ok(Ended::TargetGone));
+    }
+
+    /// Probes a page each tick; moves it once it is seen young.
+    #[derive(Default)]
+    struct Eager {
+        moved: u64,
+    }
+
+    impl Policy for Eager {
+        fn name(&self) -> &'static str {
+            "eager"
+        }
+
+        fn settings(&self) -> Vec<Setting> {
+            Vec::new()
+        }
+
+        fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
+            if let Evidence::Bits(probes) = evidence {
+                for probe in probes.iter().filter(|p| p.is_young()) {
+                    let range = probe.level.entry_of(probe.at);
+                    let id = ActionId(self.moved);
+                    let kind = ActionKind::Move(Tier(0));
+                    orders.actions.push(Action { id, after: None, range, kind });
+                    self.moved += 1;
+                }
+            }
+        }
+
+        fn tick(&mut self, now: Time, _: &dyn PlacementView, orders: &mut Orders) -> Time {
+            let at = Addr { space: SpaceId(0), at: 0 };
+            orders.probes.push(Probe::test_and_clear(at, Level::PTE));
+            now + Duration::from_nanos(20)
+        }
+    }
+
+    /// Everything is done at once and told at the next poll.
+    #[derive(Default)]
+    struct Instant(Vec<Outcome>);
+
+    impl Mover for Instant {
+        fn submit(&mut self, actions: &[Action], _: Budget) -> Result<()> {
+            self.0.extend(actions.iter().map(|a| Outcome {
+                id: a.id,
+                time: Time(0),
+                done: a.range.bytes(),
+                failed: 0,
+                why: None,
+            }));
+            Ok(())
+        }
+
+        fn poll(&mut self, out: &mut Vec<Outcome>) -> Result<()> {
+            out.append(&mut self.0);
+            Ok(())
+        }
+    }
+
+    // Ticks at 0, 20, 40: three probes, three moves. Each outcome comes a step after its action.
+    #[test]
+    fn relays_orders_and_their_answers() {
+        let mut kept = Kept::default();
+        let ended = tier(
+            &mut Toy::default(),
+            &mut Metronome,
+            &mut Eager::default(),
+            &mut Instant::default(),
+            Budget { bytes: u64::MAX },
+            &Course::until(Time(50)),
+            &mut kept,
+        );
+        assert_eq!(ended, Ok(Ended::Deadline));
+        assert_eq!(kept.actions, [ActionId(0), ActionId(1), ActionId(2)]);
+        assert_eq!(kept.outcomes, kept.actions);
+    }
+}

@@ -1,0 +1,51 @@
+//! The words that every room of tierscope shares.
+//!
+//! An [`Instrument`] turns a target's evidence into [`Snapshot`]s; a [`Policy`] turns
+//! [`Evidence`] into [`Orders`]; a [`Mover`] carries them out; a [`Sink`] keeps what was seen and
+//! done. [`drive`] holds the loops that let them meet. None of them learns where it runs: time,
+//! ACCESSED bits, samples and counters come through the [`ports`] of a machine, be it a live
+//! Linux, a simulated one or a replayed trace.
+//!
+//! Invariant: nothing here names an operating system, a file, the wall clock or a process id.
+
+mod addr;
+mod bus;
+pub mod drive;
+mod error;
+mod evidence;
+mod instrument;
+mod mapping;
+pub mod metrics;
+mod orders;
+mod policy;
+pub mod ports;
+mod radix;
+mod ranges;
+mod region;
+mod rng;
+mod rule;
+mod time;
+
+pub use addr::{Addr, Range, SpaceId};
+pub use bus::BusRecord;
+pub use error::{Error, ErrorKind, Missing, Result};
+pub use evidence::{
+    Access, Evidence, HintFault, Lost, PageEvent, PageEventKind, Pressure, Sample, TierPressure,
+};
+pub use instrument::{Instrument, Setting, Step};
+pub use mapping::{Backing, Mapping, Mappings, Space};
+pub use orders::{Action, ActionId, ActionKind, Failure, Orders, Outcome, RuleOrder};
+pub use policy::{Budget, Mover, PageId, PlacementView, Policy, Tier, TierUse};
+pub use ports::{
+    AccessBits, AccessedSet, BusObserver, Clock, Counters, CpuTime, HintFaults, Judged, LeafKind,
+    Notice, PageEvents, Ports, Probe, ProbeOp, RegionSource, RuleId, Samples, ScanMode, ScanStats,
+    State, Target, Wake,
+};
+pub use radix::{Level, LevelSet, PAGE_SHIFT, PAGE_SIZE, Radix};
+pub use ranges::RangeSet;
+pub use region::{Region, Snapshot};
+pub use rng::Rng;
+pub use rule::{
+    Compare, Filter, Key, Operand, Operator, ReadEffect, RequestField, RequestKind, Rule, Trigger,
+};
+pub use time::Time;

@@ -1,0 +1,110 @@
+//! What a target has mapped.
+
+use std::sync::Arc;
+
+use crate::{Range, SpaceId, Time};
+
+/// What stands behind a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backing {
+    /// Anonymous memory that is neither heap nor stack.
+    Anonymous,
+    /// The program break.
+    Heap,
+    /// A thread's stack as the kernel knows it.
+    Stack,
+    /// A file or shared memory object.
+    File,
+    /// Something the kernel provides (vdso, vvar, …).
+    Kernel,
+}
+
+/// A mapping (VMA) of a space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The addresses.
+    pub range: Range,
+    /// What stands behind it.
+    pub backing: Backing,
+    /// File path, or the kernel's bracketed name; empty for plain anonymous memory.
+    pub name: Arc<str>,
+    /// Whether the target may write to it.
+    pub writable: bool,
+}
+
+/// A space of a target, with the name its users know it by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// The id that every range of it carries.
+    pub id: SpaceId,
+    /// For people: `redis-server[4711]`, `node 1`.
+    pub name: Arc<str>,
+}
+
+/// Spaces and mappings of a target at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mappings {
+    /// When they were read.
+    pub taken: Time,
+    /// Sorted by id.
+    pub spaces: Vec<Space>,
+    /// Sorted by range, disjoint.
+    pub mappings: Vec<Mapping>,
+}
+
+impl Mappings {
+    /// The mapping that holds the first byte of `range`, else the first that overlaps it.
+    #[must_use]
+    pub fn find(&self, range: &Range) -> Option<&Mapping> {
+        let from = self
+            .mappings
+            .partition_point(|m| (m.range.space, m.range.end) <= (range.space, range.start));
+        self.mappings.get(from).filter(|m| m.range.intersect(range).is_some())
+    }
+
+    /// Bytes mapped, over all spaces.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.mappings.iter().map(|m| m.range.bytes()).sum()
+    }
+
+    /// Whether the same spaces and mappings are there, whenever they were read.
+    #[must_use]
+    pub fn same_layout(&self, other: &Mappings) -> bool {
+        self.spaces == other.spaces && self.mappings == other.mappings
+    }
+
+    /// The name of a space; its number if it is not known.
+    #[must_use]
+    pub fn space_name(&self, id: SpaceId) -> Arc<str> {
+        match self.spaces.iter().find(|s| s.id == id) {
+            Some(space) => Arc::clone(&space.name),
+            None => id.to_string().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(start: u64, end: u64) -> Mapping {
+        Mapping {
+            range: Range::new(SpaceId(0), start, end),
+            backing: Backing::Anonymous,
+            name: "".into(),
+            writable: true,
+        }
+    }
+
+    #[test]
+    fn finds_by_first_byte_then_by_overlap() {
+        let maps =
+            Mappings { mappings: vec![mapping(10, 20), mapping(30, 40)], ..Default::default() };
+        let find = |s, e| maps.find(&Range::new(SpaceId(0), s, e)).map(|m| m.range.start);
+        assert_eq!(find(12, 35), Some(10));
+        assert_eq!(find(20, 35), Some(30));
+        assert_eq!(find(20, 30), None);
+        assert_eq!(find(40, 50), None);
+    }
+}

@@ -1,0 +1,143 @@
+//! What a figure means: the definitions behind every table, as code.
+//!
+//! - **Frequency** of a region: sampling hits / samples of its last window, 0..1
+//!   ([`Region::frequency`]).
+//! - **Hot**: frequency at least [`HOT_FREQUENCY`] in the last window.
+//! - **Precision**, **recall**, **F1**, **false-hot share**: [`Accuracy`], all by bytes.
+//! - **Detection time**: [`detection_time`].
+
+use std::time::Duration;
+
+use crate::{RangeSet, Region, Snapshot, Time};
+
+/// 5 hits of 40 samples (Telescope's rule as posted upstream, 5 ms / 200 ms).
+pub const HOT_FREQUENCY: f64 = 5.0 / 40.0;
+
+/// Windows in a row for which a bar must hold before it counts as reached.
+pub const STEADY_WINDOWS: usize = 4;
+
+/// The bytes of the regions whose frequency is at least `threshold`.
+#[must_use]
+pub fn hot(snapshot: &Snapshot, threshold: f64) -> RangeSet {
+    let is_hot = |region: &&Region| region.samples > 0 && region.frequency() >= threshold;
+    snapshot.regions.iter().filter(is_hot).map(|region| region.range).collect()
+}
+
+/// How well reported hot bytes agree with the truth. Shares are `None` where they would divide
+/// by zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accuracy {
+    /// Bytes reported hot.
+    pub reported: u64,
+    /// Bytes truly hot.
+    pub truth: u64,
+    /// Bytes both reported and truly hot.
+    pub both: u64,
+}
+
+impl Accuracy {
+    /// Compares two sets of bytes.
+    #[must_use]
+    pub fn of(reported: &RangeSet, truth: &RangeSet) -> Self {
+        Self {
+            reported: reported.bytes(),
+            truth: truth.bytes(),
+            both: reported.intersect(truth).bytes(),
+        }
+    }
+
+    /// Of the reported bytes, the share that is truly hot.
+    #[must_use]
+    pub fn precision(&self) -> Option<f64> {
+        share(self.both, self.reported)
+    }
+
+    /// Of the truly hot bytes, the share that was reported.
+    #[must_use]
+    pub fn recall(&self) -> Option<f64> {
+        share(self.both, self.truth)
+    }
+
+    /// Harmonic mean of precision and recall.
+    #[must_use]
+    pub fn f1(&self) -> Option<f64> {
+        share(2 * self.both, self.reported + self.truth)
+    }
+
+    /// Bytes wrongly reported hot, over the truly hot bytes. May exceed 1.
+    #[must_use]
+    pub fn false_hot_share(&self) -> Option<f64> {
+        share(self.reported - self.both, self.truth)
+    }
+}
+
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// Time from `from` to the end of the first window from which a bar holds for
+/// [`STEADY_WINDOWS`] windows in a row; `None` if it never does. `windows` holds the end of each
+/// window and whether the bar held in it, in order.
+#[must_use]
+pub fn detection_time(from: Time, windows: &[(Time, bool)]) -> Option<Duration> {
+    let after: Vec<_> = windows.iter().filter(|(end, _)| *end > from).collect();
+    let steady = after.windows(STEADY_WINDOWS).find(|run| run.iter().all(|(_, held)| *held))?;
+    Some(steady[0].0.since(from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Range, SpaceId};
+
+    fn bytes(start: u64, end: u64) -> RangeSet {
+        [Range::new(SpaceId(0), start, end)].into_iter().collect()
+    }
+
+    //        0    10    20    30
+    // truth        ##########
+    // reported  ########
+    #[test]
+    fn shares_by_bytes() {
+        let accuracy = Accuracy::of(&bytes(5, 20), &bytes(10, 30));
+        assert_eq!(accuracy, Accuracy { reported: 15, truth: 20, both: 10 });
+        assert_eq!(accuracy.precision(), Some(10.0 / 15.0));
+        assert_eq!(accuracy.recall(), Some(0.5));
+        assert_eq!(accuracy.f1(), Some(20.0 / 35.0));
+        assert_eq!(accuracy.false_hot_share(), Some(0.25));
+    }
+
+    #[test]
+    fn nothing_reported_has_no_precision() {
+        let accuracy = Accuracy::of(&RangeSet::default(), &bytes(0, 10));
+        assert_eq!(accuracy.precision(), None);
+        assert_eq!(accuracy.recall(), Some(0.0));
+    }
+
+    #[test]
+    fn five_of_forty_is_hot() {
+        let region = |start, hits| Region {
+            range: Range::new(SpaceId(0), start, start + 10),
+            hits,
+            samples: 40,
+            age: 0,
+            level: None,
+        };
+        let snapshot =
+            Snapshot { regions: vec![region(0, 5.0), region(10, 4.0)], ..Default::default() };
+        assert_eq!(hot(&snapshot, HOT_FREQUENCY), bytes(0, 10));
+    }
+
+    // A bar that holds from the third window on counts from the third; one lucky window does not.
+    #[test]
+    fn detection_wants_four_windows_in_a_row() {
+        let windows: Vec<_> = [true, false, true, true, true, true]
+            .iter()
+            .enumerate()
+            .map(|(i, held)| (Time(10 * (i as u64 + 1)), *held))
+            .collect();
+        assert_eq!(detection_time(Time(0), &windows), Some(Duration::from_nanos(30)));
+        assert_eq!(detection_time(Time(0), &windows[..5]), None);
+        assert_eq!(detection_time(Time(25), &windows), Some(Duration::from_nanos(5)));
+    }
+}

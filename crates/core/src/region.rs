@@ -1,0 +1,59 @@
+//! Regions and the snapshots that hold them.
+
+use crate::{Level, Range, Time};
+
+/// A range whose bytes an instrument takes to be accessed alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Region {
+    /// What the region covers.
+    pub range: Range,
+    /// Sampling intervals of the window in which an access was seen. May be fractional where
+    /// regions were merged (means weighted by size).
+    pub hits: f32,
+    /// Sampling intervals of the window in which the region was looked at.
+    pub samples: u32,
+    /// Windows for which the access count has been about the same.
+    pub age: u32,
+    /// Coarsest page-table level that told about the region in this window; `None` where the
+    /// instrument knows no levels or did not look.
+    pub level: Option<Level>,
+}
+
+impl Region {
+    /// Share of the samples that were hits, 0..1; 0 for a region never looked at (METRICS.md).
+    #[must_use]
+    pub fn frequency(&self) -> f64 {
+        if self.samples == 0 {
+            return 0.0;
+        }
+        (f64::from(self.hits) / f64::from(self.samples)).min(1.0)
+    }
+}
+
+/// The regions over one window (aggregation interval).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// When the window began.
+    pub start: Time,
+    /// When it ended.
+    pub end: Time,
+    /// Sampling intervals in the window.
+    pub samples: u32,
+    /// Sorted by range, disjoint.
+    pub regions: Vec<Region>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SpaceId;
+
+    #[test]
+    fn frequency_is_hits_over_samples() {
+        let range = Range::new(SpaceId(0), 0, 4096);
+        let mut region = Region { range, hits: 5.0, samples: 40, age: 0, level: None };
+        assert!((region.frequency() - 0.125).abs() < 1e-9);
+        region.samples = 0;
+        assert_eq!(region.frequency(), 0.0);
+    }
+}

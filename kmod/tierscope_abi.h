@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * tierscope kernel interface: the one place where its layout is written down.
+ *
+ * The Rust twin is crates/linux/src/abi.rs; a test compares the size and the
+ * field offsets of both. Change one, change the other, and raise
+ * TIERSCOPE_ABI_VERSION.
+ *
+ * Protocol
+ * --------
+ *  - open("/dev/tierscope") needs CAP_SYS_PTRACE and CAP_SYS_ADMIN (EPERM).
+ *  - INFO works before ATTACH. Its first two fields never move, so that any
+ *    two versions can tell each other apart.
+ *  - One file descriptor watches one address space: ATTACH once (EBUSY on the
+ *    second), then PROBE, SCAN and STATS. Before ATTACH they fail with ENXIO.
+ *  - Every struct begins with its size. Any other size is refused (EINVAL):
+ *    nothing is guessed. Reserved fields and unknown flags must be zero.
+ *  - After the target exits or executes another program every call but INFO
+ *    and STATS fails with ESRCH. A new program is a new attach.
+ *  - Levels are numbered as in the design: 1 = PTE (4 KiB), 2 = PMD (2 MiB),
+ *    3 = PUD (1 GiB), 4 = PGD or P4D (512 GiB), 5 = PGD of 5-level paging.
+ */
+#ifndef TIERSCOPE_ABI_H
+#define TIERSCOPE_ABI_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define TIERSCOPE_ABI_VERSION	1
+#define TIERSCOPE_DEVICE_NAME	"tierscope"
+#define TIERSCOPE_MAX_LEVELS	5
+
+/* tierscope_info.features */
+#define TIERSCOPE_FEATURE_PTI		(1U << 0) /* two copies of the PGD are judged as one */
+#define TIERSCOPE_FEATURE_LA57		(1U << 1) /* 5-level paging is on */
+#define TIERSCOPE_FEATURE_HANDBACK	(1U << 2) /* cleared young leaves are handed back to their page */
+
+/*
+ * struct tierscope_info - facts of the running kernel
+ * @size: in, sizeof(struct tierscope_info); out, the size this kernel knows
+ * @abi: out, TIERSCOPE_ABI_VERSION of the module
+ * @levels: out, levels of the page table, 4 or 5
+ * @hardware_levels: out, bit (level - 1) set: hardware sets ACCESSED in entries of that level
+ * @features: out, TIERSCOPE_FEATURE_*
+ * @max_probes: out, largest count of one PROBE
+ * @lock_budget_us: out, a lock is dropped at the first check after this time
+ * @reserved: zero
+ *
+ * A caller of another ABI gets size and abi filled in, then EPROTO.
+ */
+struct tierscope_info {
+	__u32 size;
+	__u32 abi;
+	__u32 levels;
+	__u32 hardware_levels;
+	__u32 features;
+	__u32 max_probes;
+	__u32 lock_budget_us;
+	__u32 reserved;
+};
+
+/*
+ * struct tierscope_attach - bind this file descriptor to an address space
+ * @size: in
+ * @pid: in, thread group id in the caller's pid namespace. The caller holds a
+ *	pidfd and signals it with 0 after ATTACH: that proves the pid was not reused
+ * @selftest_addr: in, address of a readable, private, resident page of the caller. The
+ *	module clears ACCESSED on the way to it, flushes this CPU, reads the
+ *	page and looks again
+ * @flags: in, zero
+ * @proven_levels: out, bit (level - 1) set: the self-test saw hardware set the bit.
+ *	PROBE and SCAN at another level answer EOPNOTSUPP
+ */
+struct tierscope_attach {
+	__u32 size;
+	__s32 pid;
+	__u64 selftest_addr;
+	__u32 flags;
+	__u32 proven_levels;
+};
+
+/* tierscope_probe.op */
+#define TIERSCOPE_OP_TEST		0
+#define TIERSCOPE_OP_TEST_AND_CLEAR	1
+
+/* tierscope_probe.state */
+#define TIERSCOPE_STATE_UNMAPPED	0 /* no mapping holds the address */
+#define TIERSCOPE_STATE_ABSENT		1 /* an entry on the way is not present */
+#define TIERSCOPE_STATE_OLD		2
+#define TIERSCOPE_STATE_YOUNG		3
+#define TIERSCOPE_STATE_REFUSED		4 /* shared hugetlb: its tables belong to others too */
+
+/* tierscope_probe.kind: what the judged entry is */
+#define TIERSCOPE_KIND_NONE	0
+#define TIERSCOPE_KIND_TABLE	1 /* it points to a table */
+#define TIERSCOPE_KIND_PAGE	2 /* a leaf of page cache or anonymous memory, of its level's size */
+#define TIERSCOPE_KIND_HUGETLB	3 /* a leaf of hugetlbfs */
+#define TIERSCOPE_KIND_SPECIAL	4 /* a leaf without a struct page of its own: PFN mappings, the zero page */
+
+/*
+ * struct tierscope_probe - test, or test and clear, one entry
+ * @addr: in
+ * @level: in, level whose entry is asked for. A leaf above it is judged instead
+ * @op: in, TIERSCOPE_OP_*
+ * @state: out, TIERSCOPE_STATE_*
+ * @reached: out, level of the entry that was judged or found absent; 0 if unmapped
+ * @kind: out, TIERSCOPE_KIND_*
+ * @reserved: zero
+ */
+struct tierscope_probe {
+	__u64 addr;
+	__u8 level;
+	__u8 op;
+	__u8 state;
+	__u8 reached;
+	__u8 kind;
+	__u8 reserved[3];
+};
+
+/*
+ * struct tierscope_probes - a batch, judged in the order given
+ * @size: in
+ * @count: in, at most tierscope_info.max_probes
+ * @probes: in, address of struct tierscope_probe[count]
+ * @done: out, probes answered; less than count only with an error
+ * @lock_holds: out, how often the mmap lock was taken
+ * @lock_ns_max: out, longest single hold of the mmap lock
+ */
+struct tierscope_probes {
+	__u32 size;
+	__u32 count;
+	__u64 probes;
+	__u32 done;
+	__u32 lock_holds;
+	__u64 lock_ns_max;
+};
+
+/* tierscope_scan.flags */
+#define TIERSCOPE_SCAN_CLEAR	(1U << 0) /* test-and-clear instead of test */
+#define TIERSCOPE_SCAN_PRUNE	(1U << 1) /* skip what lies under an upper entry found old */
+
+/*
+ * struct tierscope_scan - judge every entry of a level in a range
+ * @size: in
+ * @level: in
+ * @flags: in, TIERSCOPE_SCAN_*. CLEAR with PRUNE clears the upper entries that it
+ *	judges too, before what lies beneath
+ * @start: in, multiple of the level's entry size
+ * @end: in, likewise, exclusive
+ * @young: in, address of __u64[]: bit i answers for the entry at start + i * entry size.
+ *	Words are written whole; a young leaf above the level sets all its bits
+ * @present: in, likewise for present entries, or 0
+ * @cursor: in/out, where to go on; @start at first. EINTR leaves it between @start
+ *	and @end: call again with the struct as it came back. Always a multiple of
+ *	64 entries from @start, or @end
+ * @judged: in/out, per level (index level - 1) the base address of the upper entry judged last, with
+ *	bit 0 = judged, bit 1 = was young; zero at first. It makes an upper
+ *	entry that many VMAs share be judged once per scan, also over an EINTR
+ * @visited: in/out, entries of any level looked at; this and what follows is added up
+ * @found_present: in/out, bits set in @present, counted with or without the bitmap
+ * @found_young: in/out, bits set in @young
+ * @pruned: in/out, upper entries found old whose subtree was skipped
+ * @leaves: in/out, present leaves met, by level
+ * @lock_holds: in/out, how often the mmap lock was taken
+ * @lock_ns_max: in/out, longest single hold of the mmap lock
+ */
+struct tierscope_scan {
+	__u32 size;
+	__u32 level;
+	__u32 flags;
+	__u32 reserved;
+	__u64 start;
+	__u64 end;
+	__u64 young;
+	__u64 present;
+	__u64 cursor;
+	__u64 judged[TIERSCOPE_MAX_LEVELS];
+	__u64 visited;
+	__u64 found_present;
+	__u64 found_young;
+	__u64 pruned;
+	__u64 leaves[TIERSCOPE_MAX_LEVELS];
+	__u64 lock_holds;
+	__u64 lock_ns_max;
+};
+
+/*
+ * Lock holds are counted in buckets of a quarter of an octave: a hold of t ns,
+ * t >= 4, counts in bucket 4 * floor(log2 t) + (the two bits below the highest).
+ * Shorter holds count in bucket 0.
+ */
+#define TIERSCOPE_HOLD_BUCKETS	128
+
+/*
+ * struct tierscope_stats - what this file descriptor did since ATTACH
+ * @size: in
+ * @reserved: zero
+ * @probes: out, entries judged by PROBE
+ * @scanned: out, entries looked at by SCAN
+ * @contended: out, holds cut short because somebody waited for the lock
+ * @hold_ns_max: out, longest single hold of the mmap lock
+ * @holds: out, holds of the mmap lock by length
+ */
+struct tierscope_stats {
+	__u32 size;
+	__u32 reserved;
+	__u64 probes;
+	__u64 scanned;
+	__u64 contended;
+	__u64 hold_ns_max;
+	__u64 holds[TIERSCOPE_HOLD_BUCKETS];
+};
+
+/*
+ * The size of INFO is not encoded in its number, so that every version answers it.
+ */
+#define TIERSCOPE_IOC_MAGIC	0xE7
+#define TIERSCOPE_IOC_INFO	_IO(TIERSCOPE_IOC_MAGIC, 0)
+#define TIERSCOPE_IOC_ATTACH	_IOWR(TIERSCOPE_IOC_MAGIC, 1, struct tierscope_attach)
+#define TIERSCOPE_IOC_PROBE	_IOWR(TIERSCOPE_IOC_MAGIC, 2, struct tierscope_probes)
+#define TIERSCOPE_IOC_SCAN	_IOWR(TIERSCOPE_IOC_MAGIC, 3, struct tierscope_scan)
+#define TIERSCOPE_IOC_STATS	_IOWR(TIERSCOPE_IOC_MAGIC, 4, struct tierscope_stats)
+
+#endif /* TIERSCOPE_ABI_H */
