@@ -1,0 +1,126 @@
+//! Judges a kernel console: what a healthy kernel never prints.
+
+/// One complaint of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What kind of complaint, in the kernel's words.
+    pub kind: &'static str,
+    /// Index of the line it began on, from 0.
+    pub line: usize,
+}
+
+/// Marks of trouble and where they come from. A plain substring of a line decides.
+const MARKS: &[(&str, &str)] = &[
+    ("Kernel panic - not syncing", "panic"), // kernel/panic.c
+    ("BUG: sleeping function called", "sleeping in atomic"), // kernel/sched/core.c
+    ("BUG: scheduling while atomic", "scheduling in atomic"), // kernel/sched/core.c
+    ("BUG: Bad page", "bad page"),           // mm/page_alloc.c, mm/memory.c
+    ("BUG: Bad rss-counter", "bad rss counter"), // kernel/fork.c
+    ("BUG: non-zero pgtables_bytes", "page-table leak"), // kernel/fork.c
+    ("BUG: KASAN", "KASAN"),                 // mm/kasan/report.c
+    ("BUG: ", "bug"),                        // arch/x86/mm/fault.c and others
+    ("kernel BUG at", "bug"),                // lib/bug.c
+    ("Oops: ", "oops"),                      // arch/x86/kernel/dumpstack.c
+    ("general protection fault", "general protection fault"), // arch/x86/kernel/traps.c
+    ("WARNING: possible", "lockdep"),        // kernel/locking/lockdep.c
+    ("WARNING: ", "warning"),                // kernel/panic.c
+    ("self-detected stall", "RCU stall"),    // kernel/rcu/tree_stall.h
+    ("rcu_preempt detected stalls", "RCU stall"), // kernel/rcu/tree_stall.h
+    ("rcu_sched detected stalls", "RCU stall"), // kernel/rcu/tree_stall.h
+    ("soft lockup", "soft lockup"),          // kernel/watchdog.c
+    ("hard LOCKUP", "hard lockup"),          // kernel/watchdog_perf.c
+    ("blocked for more than", "hung task"),  // kernel/hung_task.c
+    ("Out of memory: Killed", "out of memory"), // mm/oom_kill.c
+    ("unchecked MSR access", "bad MSR access"), // arch/x86/mm/extable.c
+    ("Unable to mount root fs", "no root file system"), // init/do_mounts.c
+];
+
+/// Scans a console line by line, as it arrives.
+#[derive(Debug, Default)]
+pub struct Scanner {
+    lines: Vec<String>,
+    findings: Vec<Finding>,
+}
+
+impl Scanner {
+    /// Takes the next line.
+    pub fn line(&mut self, text: &str) {
+        if let Some(kind) = judge(text) {
+            self.findings.push(Finding { kind, line: self.lines.len() });
+        }
+        self.lines.push(text.to_owned());
+    }
+
+    /// All complaints so far, in the order they came.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Whether the kernel gave up: nothing more will come.
+    pub fn panicked(&self) -> bool {
+        self.findings.iter().any(|f| f.kind == "panic")
+    }
+
+    /// The first complaint with up to `after` lines that follow it; empty if all is well.
+    pub fn excerpt(&self, after: usize) -> &[String] {
+        match self.findings.first() {
+            Some(first) => &self.lines[first.line..self.lines.len().min(first.line + after + 1)],
+            None => &[],
+        }
+    }
+
+    /// The last `n` lines: what there is to show when a kernel falls silent.
+    pub fn tail(&self, n: usize) -> &[String] {
+        &self.lines[self.lines.len().saturating_sub(n)..]
+    }
+}
+
+fn judge(line: &str) -> Option<&'static str> {
+    MARKS.iter().find(|(mark, _)| line.contains(mark)).map(|(_, kind)| *kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(text: &str) -> Scanner {
+        let mut scanner = Scanner::default();
+        text.lines().for_each(|line| scanner.line(line));
+        scanner
+    }
+
+    #[test]
+    fn a_clean_boot_has_no_findings() {
+        let console = scan(
+            "[    0.000000] Linux version 6.12\n[    2.1] tierscope: loaded, abi 1\n[    2.2] warning: an old habit\n",
+        );
+        assert!(console.findings().is_empty());
+        assert!(console.excerpt(5).is_empty());
+    }
+
+    #[test]
+    fn every_kind_is_found_by_the_kernels_own_words() {
+        let cases = [
+            ("[ 1.0] Kernel panic - not syncing: Fatal exception", "panic"),
+            ("[ 1.0] BUG: unable to handle page fault for address: 00000000deadbeef", "bug"),
+            ("[ 1.0] Oops: 0002 [#1] PREEMPT SMP PTI", "oops"),
+            ("[ 1.0] WARNING: CPU: 1 PID: 9 at mm/memory.c:1 f+0x1/0x2", "warning"),
+            ("[ 1.0] WARNING: possible circular locking dependency detected", "lockdep"),
+            ("[ 1.0] rcu: INFO: rcu_preempt self-detected stall on CPU", "RCU stall"),
+            ("[ 1.0] INFO: task prober:77 blocked for more than 120 seconds.", "hung task"),
+            ("[ 1.0] BUG: non-zero pgtables_bytes on freeing mm: 4096", "page-table leak"),
+            ("[ 1.0] watchdog: BUG: soft lockup - CPU#0 stuck for 26s!", "bug"),
+        ];
+        for (line, kind) in cases {
+            assert_eq!(judge(line), Some(kind), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_excerpt_begins_at_the_first_complaint() {
+        let console = scan("fine\nBUG: Bad page map\nCPU: 0\nCall Trace:\nmore\n");
+        assert_eq!(console.excerpt(2), ["BUG: Bad page map", "CPU: 0", "Call Trace:"]);
+        assert_eq!(console.tail(1), ["more"]);
+        assert!(!console.panicked());
+    }
+}

@@ -1,0 +1,275 @@
+//! Gets a Debian kernel and its headers without installing them: apt
+//! downloads, dpkg-deb unpacks below the lab's cache, nothing else changes.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::command::{capture, missing, output};
+use crate::error::{Context, Error, Kind, Result};
+use crate::kernels::Kernel;
+use crate::paths;
+use crate::progress::say;
+
+/// Subsystems that no virtual machine of ours has devices for: 80 % of the package.
+const LEFT_OUT: &[&str] = &[
+    "./lib/modules/*/kernel/drivers/gpu",
+    "./lib/modules/*/kernel/drivers/media",
+    "./lib/modules/*/kernel/drivers/net",
+    "./lib/modules/*/kernel/drivers/infiniband",
+    "./lib/modules/*/kernel/drivers/staging",
+    "./lib/modules/*/kernel/drivers/iio",
+    "./lib/modules/*/kernel/drivers/hid",
+    "./lib/modules/*/kernel/drivers/input",
+    "./lib/modules/*/kernel/drivers/hwmon",
+    "./lib/modules/*/kernel/drivers/usb",
+    "./lib/modules/*/kernel/drivers/scsi",
+    "./lib/modules/*/kernel/sound",
+    "./usr/share/doc",
+    // With vmlinux there, kbuild wants pahole to add BTF to our modules.
+    "./usr/src/linux-headers-*/vmlinux",
+];
+
+/// An unpacked kernel.
+#[derive(Debug, Clone)]
+pub struct Tree {
+    /// Everything lies below.
+    pub dir: PathBuf,
+    /// The release, as `uname -r` says it.
+    pub release: String,
+}
+
+impl Tree {
+    /// The bootable image.
+    pub fn image(&self) -> PathBuf {
+        self.dir.join("boot").join(format!("vmlinuz-{}", self.release))
+    }
+
+    /// The configuration it was built with.
+    pub fn config(&self) -> PathBuf {
+        self.dir.join("boot").join(format!("config-{}", self.release))
+    }
+
+    /// Its modules.
+    pub fn modules(&self) -> PathBuf {
+        self.dir.join("lib/modules").join(&self.release)
+    }
+
+    /// What `make -C` needs to build a module for it.
+    pub fn build(&self) -> PathBuf {
+        self.dir.join("usr/src").join(format!("linux-headers-{}", self.release))
+    }
+}
+
+/// The unpacked kernel that was fetched last, or else the newest.
+///
+/// # Errors
+/// As [`fetch`].
+pub fn tree(kernel: &Kernel) -> Result<Tree> {
+    match cached(kernel) {
+        Some(resolved) => Ok(resolved.tree()),
+        None => fetch(kernel),
+    }
+}
+
+/// The newest kernel that apt knows of, fetched now if it is not in the cache.
+///
+/// # Errors
+/// Nothing fetched and no way to: the error names the package.
+pub fn fetch(kernel: &Kernel) -> Result<Tree> {
+    let resolved = resolve(kernel).or_else(|e| cached(kernel).ok_or(e))?;
+    if resolved.complete() {
+        return Ok(resolved.tree());
+    }
+    download_and_unpack(&resolved).or_else(|_| {
+        // The package lists are older than the archive: look again, once.
+        run(Command::new("apt-get").args(["-q", "-o", "DPkg::Lock::Timeout=120", "update"]))?;
+        download_and_unpack(&resolve(kernel)?)
+    })
+}
+
+/// The packages that one kernel name stands for today.
+#[derive(Debug, PartialEq, Eq)]
+struct Resolved {
+    name: String,
+    version: String,
+    packages: Vec<String>,
+    release: String,
+}
+
+impl Resolved {
+    fn dir(&self) -> PathBuf {
+        kernels_dir().join(&self.version)
+    }
+
+    fn complete(&self) -> bool {
+        self.dir().join("complete").exists()
+    }
+
+    fn tree(&self) -> Tree {
+        Tree { dir: self.dir(), release: self.release.clone() }
+    }
+}
+
+fn kernels_dir() -> PathBuf {
+    paths::cache().join("kernels")
+}
+
+fn resolve(kernel: &Kernel) -> Result<Resolved> {
+    let image = dependency(&kernel.image, "linux-image-")?;
+    let headers = dependency(&kernel.headers, "linux-headers-")?;
+    let common = dependency(&headers, "linux-headers-")?;
+    let kbuild = dependency(&headers, "linux-kbuild-")?;
+    let release = image.trim_start_matches("linux-image-").to_owned();
+    let version = version_of(&image)?;
+    Ok(Resolved {
+        name: kernel.name.clone(),
+        version,
+        packages: vec![image, headers, common, kbuild],
+        release,
+    })
+}
+
+fn dependency(package: &str, prefix: &str) -> Result<String> {
+    let text = capture(Command::new("apt-cache").args(["depends", "--no-recommends", package]))?;
+    first_dependency(&text, prefix).ok_or_else(|| unknown(package))
+}
+
+/// The first `Depends:` line of apt-cache's answer that begins with `prefix`.
+fn first_dependency(answer: &str, prefix: &str) -> Option<String> {
+    let depends = answer
+        .lines()
+        .filter_map(|line| line.trim().trim_start_matches('|').strip_prefix("Depends: "));
+    depends.filter(|name| name.starts_with(prefix)).map(str::to_owned).next()
+}
+
+fn version_of(package: &str) -> Result<String> {
+    let text = capture(Command::new("apt-cache").args(["policy", package]))?;
+    let candidate = text.lines().find_map(|line| line.trim().strip_prefix("Candidate: "));
+    candidate.map(str::to_owned).ok_or_else(|| unknown(package))
+}
+
+fn unknown(package: &str) -> Error {
+    Error::new(Kind::Environment, package, "apt does not know this package")
+        .remedy("run `apt-get update`; the lab needs Debian 12's archives, security included")
+}
+
+/// What an earlier fetch of this kernel left, if apt cannot answer now.
+fn cached(kernel: &Kernel) -> Option<Resolved> {
+    let text = fs::read_to_string(kernels_dir().join(format!("{}.resolved", kernel.name))).ok()?;
+    let (version, release) = text.trim().split_once(' ')?;
+    let (version, release) = (version.to_owned(), release.to_owned());
+    Some(Resolved { name: kernel.name.clone(), version, packages: Vec::new(), release })
+        .filter(Resolved::complete)
+}
+
+fn download_and_unpack(resolved: &Resolved) -> Result<Tree> {
+    say(format!("kernel {}: fetching {}", resolved.name, resolved.release));
+    // Unpack aside and rename, so that a broken fetch never looks whole.
+    let aside = kernels_dir().join(format!(".{}.{}", resolved.version, std::process::id()));
+    let debs = aside.join("debs");
+    fs::create_dir_all(&debs).at(debs.display())?;
+    run(Command::new("apt-get")
+        .args(["-q", "download"])
+        .args(&resolved.packages)
+        .current_dir(&debs))?;
+    for entry in fs::read_dir(&debs).at(debs.display())?.flatten() {
+        unpack(&entry.path(), &aside)?;
+    }
+    fs::remove_dir_all(&debs).at(debs.display())?;
+    relocate(&aside, &resolved.release)?;
+    run(Command::new("depmod").arg("-b").arg(&aside).arg(&resolved.release))?;
+    finish(resolved, &aside)?;
+    say(format!("kernel {}: ready", resolved.name));
+    Ok(resolved.tree())
+}
+
+fn unpack(deb: &Path, dir: &Path) -> Result<()> {
+    let mut reader = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(deb)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| missing("dpkg-deb", e))?;
+    let tar = reader
+        .stdout
+        .take()
+        .ok_or_else(|| Error::new(Kind::Environment, "dpkg-deb", "no output"))?;
+    let excludes = LEFT_OUT.iter().map(|pattern| format!("--exclude={pattern}"));
+    let status =
+        Command::new("tar").arg("-x").arg("-C").arg(dir).args(excludes).stdin(tar).status();
+    let reader = reader.wait().at("dpkg-deb")?;
+    if status.at("tar")?.success() && reader.success() {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Environment, deb.display().to_string(), "cannot be unpacked")
+        .remedy("is the disk full?"))
+}
+
+/// The headers include their common part by its installed path: point them to the unpacked one.
+fn relocate(dir: &Path, release: &str) -> Result<()> {
+    let makefile = dir.join("usr/src").join(format!("linux-headers-{release}")).join("Makefile");
+    let text = fs::read_to_string(&makefile).at(makefile.display())?;
+    fs::write(&makefile, relocated(&text)).at(makefile.display())
+}
+
+fn relocated(makefile: &str) -> String {
+    makefile.replace("include /usr/src/", "include $(dir $(lastword $(MAKEFILE_LIST)))../")
+}
+
+fn finish(resolved: &Resolved, aside: &Path) -> Result<()> {
+    fs::write(aside.join("complete"), "").at(aside.display())?;
+    let dir = resolved.dir();
+    if dir.exists() {
+        fs::remove_dir_all(&dir).at(dir.display())?;
+    }
+    fs::rename(aside, &dir).at(dir.display())?;
+    let note = kernels_dir().join(format!("{}.resolved", resolved.name));
+    fs::write(&note, format!("{} {}\n", resolved.version, resolved.release)).at(note.display())
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    output(command).map(|_| ())
+}
+
+/// Removes half-fetched kernels of harnesses that were killed. Called once per start.
+pub fn sweep() {
+    let Ok(entries) = fs::read_dir(kernels_dir()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix('.').and_then(|n| n.rsplit('.').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !alive(pid)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Whether a process of this user's or root's with this id exists.
+pub fn alive(pid: u32) -> bool {
+    fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.ino() != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_dependency_of_the_prefix_counts_alternatives_included() {
+        let answer = "linux-headers-6.12\n  Depends: linux-base\n |Depends: linux-headers-6.12-common\n  Depends: linux-kbuild-6.12\n";
+        assert_eq!(
+            first_dependency(answer, "linux-headers-").unwrap(),
+            "linux-headers-6.12-common"
+        );
+        assert_eq!(first_dependency(answer, "linux-kbuild-").unwrap(), "linux-kbuild-6.12");
+        assert_eq!(first_dependency(answer, "linux-image-"), None);
+    }
+
+    #[test]
+    fn headers_find_their_common_part_beside_them() {
+        assert_eq!(
+            relocated("include /usr/src/linux-headers-6.1.0-1-common/Makefile\n"),
+            "include $(dir $(lastword $(MAKEFILE_LIST)))../linux-headers-6.1.0-1-common/Makefile\n"
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! Builds our kernel modules for an unpacked kernel, with warnings as errors.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::command::missing;
+use crate::error::{Context, Error, Kind, Result};
+use crate::fetch::Tree;
+use crate::paths;
+
+/// Modules of ours: name and where its source lies.
+const OURS: &[(&str, &str)] = &[("tierscope", "kmod"), ("tierscope_flusher", "lab/kmod/flusher")];
+
+/// All our modules, in the order of loading.
+pub fn names() -> Vec<&'static str> {
+    OURS.iter().map(|(name, _)| *name).collect()
+}
+
+/// Builds module `name` for `kernel`, with sparse over every file if `sparse`; gives the .ko file.
+///
+/// The source is mirrored into the cache first: kbuild writes beside the source, and two kernels
+/// would overwrite each other there.
+///
+/// # Errors
+/// Unknown module, or a compiler error or warning, which is shown on stderr.
+pub fn build(name: &str, kernel: &Tree, sparse: bool) -> Result<PathBuf> {
+    let source = paths::root().join(source_of(name)?);
+    let dir = paths::cache().join("modules").join(&kernel.release).join(name);
+    mirror(&source, &dir)?;
+    if sparse {
+        // Sparse runs as a file is compiled: compile all of them again.
+        make(&dir, kernel, &["clean"])?;
+    }
+    make(
+        &dir,
+        kernel,
+        if sparse { &["C=1", "CF=-Wsparse-error", "modules"] } else { &["modules"] },
+    )?;
+    let built = dir.join(format!("{name}.ko"));
+    match built.exists() {
+        true => Ok(built),
+        false => Err(Error::new(Kind::Job, format!("module {name}"), "the build made no .ko file")),
+    }
+}
+
+fn source_of(name: &str) -> Result<&'static str> {
+    OURS.iter().find(|(ours, _)| *ours == name).map(|(_, dir)| *dir).ok_or_else(|| {
+        Error::new(Kind::Usage, format!("module {name}"), "not one of ours")
+            .remedy(format!("one of: {}", names().join(", ")))
+    })
+}
+
+fn make(dir: &Path, kernel: &Tree, arguments: &[&str]) -> Result<()> {
+    let output = Command::new("make")
+        .args(["--no-print-directory", "-s", "-j2", "-C"])
+        .arg(kernel.build())
+        .arg(format!("M={}", dir.display()))
+        .args(["KCFLAGS=-Wall -Werror", "KBUILD_MODPOST_WARN="])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| missing("make", e))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let text = text.lines().filter(|line| !is_chatter(line)).collect::<Vec<_>>();
+    text.iter().for_each(|line| eprintln!("{line}"));
+    if output.status.success() && !text.iter().any(|line| line.contains("warning:")) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Job,
+        format!("module in {}", dir.display()),
+        format!("does not build for {}", kernel.release),
+    ))
+}
+
+/// What kbuild says of every module built away from its kernel.
+fn is_chatter(line: &str) -> bool {
+    line.contains("the compiler differs from the one used to build the kernel")
+        || line.starts_with("  The kernel was built by:")
+        || line.starts_with("  You are using:")
+        || line.contains("Skipping BTF generation")
+}
+
+/// Makes `to` hold the sources of `from`, leaving files that did not change alone, so that kbuild rebuilds
+/// what changed only.
+fn mirror(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).at(to.display())?;
+    for entry in fs::read_dir(from).at(from.display())?.flatten() {
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if source.is_dir() {
+            mirror(&source, &target)?;
+        } else if is_source(&source) {
+            copy_if_changed(&source, &target)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_source(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let built = name.starts_with('.') || name.ends_with(".mod.c");
+    let ends = |e: &str| name.ends_with(e);
+    !built && (ends(".c") || ends(".h") || ends(".S") || name == "Makefile" || name == "Kbuild")
+}
+
+fn copy_if_changed(source: &Path, target: &Path) -> Result<()> {
+    let new = fs::read(source).at(source.display())?;
+    if fs::read(target).is_ok_and(|old| old == new) {
+        return Ok(());
+    }
+    fs::write(target, new).at(target.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sources_are_mirrored_and_unchanged_files_keep_their_time() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["main.c", "main.mod.c", "main.o", "Kbuild", ".main.o.cmd"] {
+            fs::write(from.path().join(name), name).unwrap();
+        }
+        mirror(from.path(), to.path()).unwrap();
+        let time = || fs::metadata(to.path().join("main.c")).unwrap().modified().unwrap();
+        let first = time();
+        mirror(from.path(), to.path()).unwrap();
+        assert_eq!(time(), first);
+        let mut names: Vec<_> =
+            fs::read_dir(to.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["Kbuild", "main.c"]);
+    }
+
+    #[test]
+    fn a_foreign_module_is_refused() {
+        assert!(
+            source_of("nvidia")
+                .unwrap_err()
+                .to_string()
+                .contains("one of: tierscope, tierscope_flusher")
+        );
+    }
+}

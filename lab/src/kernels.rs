@@ -1,0 +1,142 @@
+//! `kernels.toml`: the kernel matrix.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::paths;
+
+/// The whole table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Matrix {
+    /// Features by key.
+    pub features: BTreeMap<String, Feature>,
+    /// Kernels, oldest first.
+    #[serde(rename = "kernel")]
+    pub kernels: Vec<Kernel>,
+}
+
+/// Something a kernel may have been built with.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Feature {
+    /// Name for people.
+    pub title: String,
+    /// Configuration symbols, all of which must be set.
+    pub symbols: Vec<String>,
+}
+
+/// One kernel.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kernel {
+    /// Short name, as in `--kernel 6.12`.
+    pub name: String,
+    /// One phrase for people.
+    pub about: String,
+    /// Debian meta package of the image.
+    pub image: String,
+    /// Debian meta package of the headers.
+    pub headers: String,
+    /// What it has, by key of [`Matrix::features`].
+    pub features: BTreeMap<String, bool>,
+}
+
+impl Matrix {
+    /// Reads `lab/kernels.toml`.
+    pub fn load() -> Result<Self> {
+        let path = paths::lab().join("kernels.toml");
+        Self::parse(&std::fs::read_to_string(&path).at(path.display())?)
+    }
+
+    /// Reads a table and checks that every kernel answers for every feature.
+    pub fn parse(text: &str) -> Result<Self> {
+        let matrix: Matrix =
+            toml::from_str(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
+        for kernel in &matrix.kernels {
+            if !kernel.features.keys().eq(matrix.features.keys()) {
+                return Err(bad(format!(
+                    "kernel {} does not answer for exactly the features listed",
+                    kernel.name
+                )));
+            }
+        }
+        Ok(matrix)
+    }
+
+    /// The kernel called `name`.
+    ///
+    /// # Errors
+    /// No such kernel; the error lists those there are.
+    pub fn kernel(&self, name: &str) -> Result<&Kernel> {
+        self.kernels.iter().find(|k| k.name == name).ok_or_else(|| {
+            Error::new(Kind::Usage, format!("kernel {name}"), "not in kernels.toml")
+                .remedy(format!("one of: {}", self.names().join(", ")))
+        })
+    }
+
+    /// All short names.
+    pub fn names(&self) -> Vec<&str> {
+        self.kernels.iter().map(|k| k.name.as_str()).collect()
+    }
+
+    /// Features whose declaration differs from a kernel's configuration file.
+    pub fn wrong_features(&self, kernel: &Kernel, config: &str) -> Vec<String> {
+        let set = |symbol: &String| {
+            config.lines().any(|l| l == format!("{symbol}=y") || l == format!("{symbol}=m"))
+        };
+        let wrong = self
+            .features
+            .iter()
+            .filter(|(key, feature)| feature.symbols.iter().all(set) != kernel.features[*key]);
+        wrong.map(|(key, _)| key.clone()).collect()
+    }
+}
+
+fn bad(cause: String) -> Error {
+    Error::new(Kind::Usage, "lab/kernels.toml", cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOY: &str = r#"
+        [features]
+        damon = { title = "DAMON", symbols = ["CONFIG_DAMON_VADDR", "CONFIG_DAMON_SYSFS"] }
+        [[kernel]]
+        name = "6.1"
+        about = "toy"
+        image = "linux-image-amd64"
+        headers = "linux-headers-amd64"
+        features = { damon = true }
+    "#;
+
+    #[test]
+    fn the_table_in_the_tree_is_sound() {
+        assert_eq!(Matrix::load().unwrap().names(), ["6.1", "6.12"]);
+    }
+
+    #[test]
+    fn a_feature_holds_when_all_its_symbols_are_set() {
+        let matrix = Matrix::parse(TOY).unwrap();
+        let kernel = matrix.kernel("6.1").unwrap();
+        let both = "CONFIG_DAMON_VADDR=y\nCONFIG_DAMON_SYSFS=m\n";
+        let one = "CONFIG_DAMON_VADDR=y\n# CONFIG_DAMON_SYSFS is not set\n";
+        assert!(matrix.wrong_features(kernel, both).is_empty());
+        assert_eq!(matrix.wrong_features(kernel, one), ["damon"]);
+    }
+
+    #[test]
+    fn unknown_kernels_and_silent_features_are_refused() {
+        let matrix = Matrix::parse(TOY).unwrap();
+        assert_eq!(
+            matrix.kernel("5.4").unwrap_err().to_string(),
+            "kernel 5.4: not in kernels.toml (one of: 6.1)"
+        );
+        assert!(Matrix::parse(&TOY.replace("damon = true", "")).is_err());
+        assert!(Matrix::parse(&TOY.replace("about", "abuot")).is_err());
+    }
+}

@@ -1,0 +1,22 @@
+//! Real kernels in QEMU: fetched, booted in seconds, given one job, judged by
+//! its exit status and by the kernel's own console.
+//!
+//! The lab is the only room that starts machines. It knows nothing of
+//! instruments or recordings: a scenario's job calls the programs that do.
+
+pub mod command;
+pub mod console;
+pub mod cpio;
+pub mod error;
+pub mod fetch;
+pub mod initramfs;
+pub mod kbuild;
+pub mod kernels;
+pub mod modules_dep;
+pub mod paths;
+pub mod progress;
+pub mod run;
+pub mod scenario;
+pub mod support;
+pub mod topology;
+pub mod vm;

@@ -1,0 +1,192 @@
+//! `lab`: runs tierscope's scenarios on real kernels in QEMU.
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use tierscope_lab::error::{Error, Kind, Result};
+use tierscope_lab::fetch::{self, Tree};
+use tierscope_lab::kernels::Matrix;
+use tierscope_lab::progress::say;
+use tierscope_lab::run::{self, Options};
+use tierscope_lab::scenario::Scenario;
+use tierscope_lab::{progress, support};
+
+/// Run tierscope on real kernels in QEMU (TCG).
+///
+/// Exit codes: 0 all went well, 1 the job or a check failed, 2 wrong use, 3 the kernel complained, 4 time ran
+/// out, 5 something is missing on this machine.
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Run one scenario on one kernel.
+    Run {
+        /// Name of a scenario, see `lab list`.
+        scenario: String,
+        #[command(flatten)]
+        machine: MachineArgs,
+    },
+    /// A shell in a scenario's machine.
+    Shell {
+        /// Name of a scenario, see `lab list`.
+        #[arg(default_value = "smoke")]
+        scenario: String,
+        #[command(flatten)]
+        machine: MachineArgs,
+    },
+    /// List scenarios and kernels.
+    List,
+    /// Print the kernel table of SUPPORT.md.
+    Support,
+    /// Fetch kernels and headers into the cache.
+    Fetch {
+        /// Kernels by name; none: all.
+        kernels: Vec<String>,
+    },
+}
+
+#[derive(Args)]
+struct MachineArgs {
+    /// Name of a kernel, see `lab list`.
+    #[arg(long, default_value = "6.12")]
+    kernel: String,
+    /// Set a parameter of the job.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Memory in MiB instead of the scenario's.
+    #[arg(long)]
+    memory: Option<u64>,
+    /// CPUs instead of the scenario's.
+    #[arg(long)]
+    cpus: Option<u32>,
+    /// NUMA machine of topologies.toml instead of the scenario's.
+    #[arg(long)]
+    topology: Option<String>,
+    /// Seconds until the machine is stopped instead of the scenario's.
+    #[arg(long)]
+    timeout: Option<u64>,
+    /// Further kernel parameters.
+    #[arg(long, default_value = "")]
+    cmdline: String,
+    /// 5-level page tables.
+    #[arg(long)]
+    la57: bool,
+    /// Page-table isolation.
+    #[arg(long)]
+    pti: bool,
+    /// Show the host's root, read-only, at /host.
+    #[arg(long)]
+    host: bool,
+    /// Host directory for /out; its content stays.
+    #[arg(long)]
+    out: Option<std::path::PathBuf>,
+    /// Show the kernel's console too.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+impl MachineArgs {
+    fn options(&self) -> Options {
+        Options {
+            out: self.out.clone(),
+            la57: self.la57,
+            pti: self.pti,
+            host_tree: self.host,
+            console: self.verbose,
+            quiet: false,
+        }
+    }
+
+    fn scenario(&self, name: &str) -> Result<Scenario> {
+        let mut scenario = Scenario::load(name)?;
+        self.set.iter().try_for_each(|assignment| scenario.assign(assignment))?;
+        scenario.memory_mb = self.memory.unwrap_or(scenario.memory_mb);
+        scenario.cpus = self.cpus.unwrap_or(scenario.cpus);
+        scenario.timeout_s = self.timeout.unwrap_or(scenario.timeout_s);
+        if let Some(topology) = &self.topology {
+            scenario.topology.clone_from(topology);
+        }
+        scenario.cmdline = format!("{} {}", scenario.cmdline, self.cmdline).trim().to_owned();
+        Ok(scenario)
+    }
+}
+
+fn main() -> ExitCode {
+    progress::elapsed();
+    run::sweep();
+    match dispatch(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lab: {error}");
+            ExitCode::from(error.kind.exit_code())
+        }
+    }
+}
+
+fn dispatch(verb: Verb) -> Result<()> {
+    let matrix = Matrix::load()?;
+    match verb {
+        Verb::Run { scenario, machine } => run_one(&matrix, &scenario, &machine),
+        Verb::Shell { scenario, machine } => {
+            let kernel = kernel(&matrix, &machine.kernel)?;
+            run::shell(&machine.scenario(&scenario)?, &machine.kernel, &kernel, &machine.options())
+        }
+        Verb::List => list(&matrix),
+        Verb::Support => {
+            print!("{}", support::table(&matrix));
+            Ok(())
+        }
+        Verb::Fetch { kernels } => fetch_all(&matrix, &kernels),
+    }
+}
+
+fn kernel(matrix: &Matrix, name: &str) -> Result<Tree> {
+    fetch::tree(matrix.kernel(name)?)
+}
+
+fn run_one(matrix: &Matrix, name: &str, machine: &MachineArgs) -> Result<()> {
+    let scenario = machine.scenario(name)?;
+    let kernel = kernel(matrix, &machine.kernel)?;
+    say(format!("{name} on {} ({})", machine.kernel, kernel.release));
+    let done = run::run(&scenario, &machine.kernel, &kernel, &machine.options())?;
+    run::judge(name, &done)
+}
+
+fn list(matrix: &Matrix) -> Result<()> {
+    for kernel in &matrix.kernels {
+        println!("kernel    {:<16} {}", kernel.name, kernel.about);
+    }
+    for scenario in Scenario::all()? {
+        println!("scenario  {:<16} {}", scenario.name, scenario.about);
+    }
+    Ok(())
+}
+
+fn fetch_all(matrix: &Matrix, names: &[String]) -> Result<()> {
+    let all: Vec<String> = matrix.names().into_iter().map(str::to_owned).collect();
+    for name in if names.is_empty() { &all } else { names } {
+        let kernel = matrix.kernel(name)?;
+        let tree = fetch::fetch(kernel)?;
+        check_features(matrix, name, &tree)?;
+        println!("{name} {} {}", tree.release, tree.dir.display());
+    }
+    Ok(())
+}
+
+fn check_features(matrix: &Matrix, name: &str, tree: &Tree) -> Result<()> {
+    let config = std::fs::read_to_string(tree.config())
+        .map_err(|e| Error::new(Kind::Environment, tree.config().display().to_string(), e))?;
+    match matrix.wrong_features(matrix.kernel(name)?, &config).as_slice() {
+        [] => Ok(()),
+        wrong => Err(Error::new(
+            Kind::Job,
+            format!("kernel {name}"),
+            format!("kernels.toml is wrong about {}", wrong.join(", ")),
+        )),
+    }
+}

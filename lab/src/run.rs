@@ -1,0 +1,191 @@
+//! One scenario on one kernel: build, pack, boot, judge, clean up.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::error::{Context, Result};
+use crate::fetch::{self, Tree};
+use crate::initramfs::{self, Contents};
+use crate::kbuild;
+use crate::paths;
+use crate::progress::say;
+use crate::scenario::Scenario;
+use crate::topology::Topologies;
+use crate::vm::{self, Ending, Machine, Stream};
+
+/// What a caller may ask for beyond the scenario.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Where /out of the guest lies; None: below the cache, emptied first.
+    pub out: Option<PathBuf>,
+    /// 5-level page tables.
+    pub la57: bool,
+    /// Page-table isolation.
+    pub pti: bool,
+    /// The host's root, read-only, at /host.
+    pub host_tree: bool,
+    /// Show the kernel's console too.
+    pub console: bool,
+    /// Show nothing while it runs.
+    pub quiet: bool,
+}
+
+/// What is left of a run.
+#[derive(Debug)]
+pub struct Done {
+    /// How the machine ended.
+    pub ending: Ending,
+    /// The directory that was /out; the console is kept there as `console.txt`.
+    pub out: PathBuf,
+}
+
+/// Runs `scenario` on `kernel`, called `kernel_name`.
+///
+/// # Errors
+/// Something is missing before the start. What happens in the machine is judged by [`Ending::verdict`].
+pub fn run(
+    scenario: &Scenario,
+    kernel_name: &str,
+    kernel: &Tree,
+    options: &Options,
+) -> Result<Done> {
+    let work = Work::new()?;
+    let out = out_dir(scenario, kernel_name, options)?;
+    let topologies = Topologies::load()?;
+    let machine = prepare(scenario, kernel, options, &work, &out, &topologies, "")?;
+    let stream =
+        Stream { prefix: kernel_name.to_owned(), console: options.console, quiet: options.quiet };
+    let ending = vm::run(&machine, &work.path, Duration::from_secs(scenario.timeout_s), &stream)?;
+    let console = out.join("console.txt");
+    fs::copy(work.path.join("console"), &console).at(console.display())?;
+    Ok(Done { ending, out })
+}
+
+/// A shell in the machine of `scenario`.
+///
+/// # Errors
+/// As [`run`].
+pub fn shell(
+    scenario: &Scenario,
+    kernel_name: &str,
+    kernel: &Tree,
+    options: &Options,
+) -> Result<()> {
+    let work = Work::new()?;
+    let out = out_dir(scenario, kernel_name, options)?;
+    let topologies = Topologies::load()?;
+    let machine = prepare(scenario, kernel, options, &work, &out, &topologies, "LAB_SHELL=1\n")?;
+    vm::shell(&machine)
+}
+
+/// Shows how a run ended and turns it into a verdict.
+///
+/// # Errors
+/// The run failed.
+pub fn judge(name: &str, done: &Done) -> Result<()> {
+    let verdict = done.ending.verdict(name);
+    if verdict.is_err() {
+        done.ending.explain().iter().for_each(|line| eprintln!("  {line}"));
+        eprintln!("  whole console: {}", done.out.join("console.txt").display());
+    }
+    let boot = done
+        .ending
+        .boot_seconds
+        .map_or_else(|| "never booted".to_owned(), |s| format!("booted in {s:.1} s"));
+    say(format!("{name}: {boot}, ended after {:.1} s", done.ending.seconds));
+    verdict
+}
+
+fn prepare<'a>(
+    scenario: &Scenario,
+    kernel: &Tree,
+    options: &Options,
+    work: &Work,
+    out: &Path,
+    topologies: &'a Topologies,
+    environment: &str,
+) -> Result<Machine<'a>> {
+    let topology = topologies.get(&scenario.topology)?;
+    let initramfs = work.path.join("initramfs");
+    initramfs::pack(&contents(scenario, kernel, environment)?, kernel, &initramfs)?;
+    Ok(Machine {
+        kernel: kernel.image(),
+        initramfs,
+        out: out.to_owned(),
+        host_tree: options.host_tree,
+        topology,
+        memory_mb: scenario.memory_mb,
+        cpus: scenario.cpus,
+        la57: options.la57,
+        pti: options.pti,
+        cmdline: scenario.cmdline.clone(),
+    })
+}
+
+fn contents(scenario: &Scenario, kernel: &Tree, environment: &str) -> Result<Contents> {
+    let environment = scenario.environment() + environment;
+    let mut files = vec![
+        ("lab/job".to_owned(), scenario.job_text()?),
+        ("lab/env".to_owned(), environment.into_bytes()),
+    ];
+    for module in &scenario.modules {
+        let built = kbuild::build(module, kernel, false)?;
+        files.push((format!("lab/{module}.ko"), fs::read(&built).at(built.display())?));
+    }
+    Ok(Contents {
+        programs: scenario.programs.clone(),
+        kernel_modules: scenario.kernel_modules.clone(),
+        files,
+    })
+}
+
+fn out_dir(scenario: &Scenario, kernel_name: &str, options: &Options) -> Result<PathBuf> {
+    let default = || paths::cache().join("out").join(format!("{}-{kernel_name}", scenario.name));
+    let out = options.out.clone().unwrap_or_else(default);
+    if options.out.is_none() && out.exists() {
+        fs::remove_dir_all(&out).at(out.display())?;
+    }
+    fs::create_dir_all(&out).at(out.display())?;
+    fs::canonicalize(&out).at(out.display())
+}
+
+/// A directory for one machine's files that goes when the run ends.
+struct Work {
+    path: PathBuf,
+}
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+impl Work {
+    fn new() -> Result<Self> {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = work_dir().join(format!("{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).at(path.display())?;
+        Ok(Work { path })
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn work_dir() -> PathBuf {
+    paths::cache().join("work")
+}
+
+/// Removes what harnesses that were killed left behind. Called once per start.
+pub fn sweep() {
+    fetch::sweep();
+    let Ok(entries) = fs::read_dir(work_dir()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.split('-').next().and_then(|pid| pid.parse().ok());
+        if owner.is_some_and(|pid| !fetch::alive(pid)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Scenarios: what runs in a machine, as data beside a shell script.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::kbuild;
+use crate::paths;
+
+/// `lab/scenarios/NAME.toml`; the job is `NAME.sh` beside it unless `job` names another.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// File name without its ending.
+    #[serde(skip)]
+    pub name: String,
+    /// One phrase for people.
+    pub about: String,
+    /// The job script's file name.
+    pub job: Option<String>,
+    /// Programs the job calls: `name`, or `name=/path/on/the/host`.
+    #[serde(default)]
+    pub programs: Vec<String>,
+    /// Modules of ours, built for the kernel and put at /lab/NAME.ko.
+    #[serde(default)]
+    pub modules: Vec<String>,
+    /// Modules of the distribution's kernel that are loaded before the job.
+    #[serde(default)]
+    pub kernel_modules: Vec<String>,
+    /// Memory in MiB.
+    pub memory_mb: u64,
+    /// CPUs.
+    #[serde(default = "two")]
+    pub cpus: u32,
+    /// Name in topologies.toml.
+    #[serde(default = "flat")]
+    pub topology: String,
+    /// Seconds until the machine is stopped.
+    pub timeout_s: u64,
+    /// Further kernel parameters.
+    #[serde(default)]
+    pub cmdline: String,
+    /// Parameters of the job with their defaults, changed by --set.
+    #[serde(default)]
+    pub set: BTreeMap<String, toml::Value>,
+}
+
+fn two() -> u32 {
+    2
+}
+
+fn flat() -> String {
+    "flat".to_owned()
+}
+
+fn dir() -> PathBuf {
+    paths::lab().join("scenarios")
+}
+
+impl Scenario {
+    /// Reads the scenario called `name`.
+    ///
+    /// # Errors
+    /// No such scenario, or a file that does not hold what it should.
+    pub fn load(name: &str) -> Result<Self> {
+        let path = dir().join(format!("{name}.toml"));
+        let text = std::fs::read_to_string(&path).map_err(|e| {
+            Error::new(Kind::Usage, format!("scenario {name}"), e).remedy("`lab list` names all")
+        })?;
+        Self::parse(name, &text)
+    }
+
+    /// Reads a scenario from its text.
+    pub fn parse(name: &str, text: &str) -> Result<Self> {
+        let bad = |cause: String| Error::new(Kind::Usage, format!("scenario {name}"), cause);
+        let mut scenario: Scenario =
+            toml::from_str(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
+        scenario.name = name.to_owned();
+        match scenario.modules.iter().find(|m| !kbuild::names().contains(&m.as_str())) {
+            Some(module) => Err(bad(format!("module {module} is not one of ours"))),
+            None if scenario.memory_mb < 128 => {
+                Err(bad("memory_mb: a kernel wants 128 at least".to_owned()))
+            }
+            None if scenario.cpus == 0 => Err(bad("cpus: one at least".to_owned())),
+            None => Ok(scenario),
+        }
+    }
+
+    /// All scenarios, by name.
+    pub fn all() -> Result<Vec<Self>> {
+        let files = std::fs::read_dir(dir()).at(dir().display())?.flatten();
+        let names =
+            files.filter_map(|f| Some(f.file_name().to_str()?.strip_suffix(".toml")?.to_owned()));
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names.iter().map(|name| Self::load(name)).collect()
+    }
+
+    /// The job script's text.
+    pub fn job_text(&self) -> Result<Vec<u8>> {
+        let path = dir().join(self.job.clone().unwrap_or_else(|| format!("{}.sh", self.name)));
+        std::fs::read(&path).at(path.display())
+    }
+
+    /// Changes a parameter of the job; `assignment` is `key=value`.
+    ///
+    /// # Errors
+    /// No `=`, or a key that the scenario does not declare.
+    pub fn assign(&mut self, assignment: &str) -> Result<()> {
+        let bad = |cause: String| Error::new(Kind::Usage, format!("--set {assignment}"), cause);
+        let (key, value) = assignment
+            .split_once('=')
+            .ok_or_else(|| bad("not of the form key=value".to_owned()))?;
+        match self.set.get_mut(key) {
+            Some(slot) => *slot = toml::Value::String(value.to_owned()),
+            None => {
+                let keys: Vec<&str> = self.set.keys().map(String::as_str).collect();
+                return Err(bad(format!("scenario {} has no such key", self.name))
+                    .remedy(format!("one of: {}", keys.join(", "))));
+            }
+        }
+        Ok(())
+    }
+
+    /// The parameters as shell assignments.
+    pub fn environment(&self) -> String {
+        self.set.iter().map(|(key, value)| format!("export {key}={}\n", quoted(value))).collect()
+    }
+}
+
+fn quoted(value: &toml::Value) -> String {
+    let text = match value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOY: &str =
+        "about = 'toy'\nmemory_mb = 256\ntimeout_s = 9\n[set]\nperiod_us = 5000\nname = \"it's\"\n";
+
+    #[test]
+    fn all_scenarios_in_the_tree_are_sound_and_have_a_job() {
+        for scenario in Scenario::all().unwrap() {
+            assert!(!scenario.job_text().unwrap().is_empty(), "{}", scenario.name);
+        }
+    }
+
+    #[test]
+    fn parameters_reach_the_shell_quoted() {
+        let mut toy = Scenario::parse("toy", TOY).unwrap();
+        toy.assign("period_us=20 000").unwrap();
+        assert_eq!(toy.environment(), "export name='it'\\''s'\nexport period_us='20 000'\n");
+    }
+
+    #[test]
+    fn undeclared_keys_and_fields_are_refused() {
+        let mut toy = Scenario::parse("toy", TOY).unwrap();
+        assert_eq!(
+            toy.assign("perod=1").unwrap_err().to_string(),
+            "--set perod=1: scenario toy has no such key (one of: name, period_us)"
+        );
+        assert!(toy.assign("period_us").is_err());
+        assert!(Scenario::parse("toy", &TOY.replace("memory_mb", "memroy_mb")).is_err());
+        assert!(Scenario::parse("toy", &TOY.replace("256", "1")).is_err());
+        assert!(
+            Scenario::parse(
+                "toy",
+                &TOY.replacen("timeout_s", "modules = ['nvidia']\ntimeout_s", 1)
+            )
+            .is_err()
+        );
+    }
+}

@@ -1,0 +1,223 @@
+//! `topologies.toml`: NUMA machines as data, turned into QEMU's arguments.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::paths;
+
+/// The file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topologies {
+    /// Machines by name.
+    pub topology: BTreeMap<String, Topology>,
+}
+
+/// One NUMA machine.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// One phrase for people.
+    pub about: String,
+    /// Its nodes.
+    pub nodes: Vec<Node>,
+    /// SLIT distances, row by row; empty: the firmware says nothing.
+    #[serde(default)]
+    pub distances: Vec<Vec<u8>>,
+}
+
+/// One node.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Share of the machine's memory, 0..1.
+    pub memory: f64,
+    /// Share of the machine's CPUs, 0..1.
+    pub cpus: f64,
+    /// Read latency that the HMAT states, in ns.
+    pub latency_ns: Option<u32>,
+    /// Bandwidth that the HMAT states, in MB/s.
+    pub bandwidth_mb: Option<u32>,
+}
+
+impl Topologies {
+    /// Reads `lab/topologies.toml`.
+    pub fn load() -> Result<Self> {
+        let path = paths::lab().join("topologies.toml");
+        Self::parse(&std::fs::read_to_string(&path).at(path.display())?)
+    }
+
+    /// Reads a table and checks every machine in it.
+    pub fn parse(text: &str) -> Result<Self> {
+        let all: Topologies =
+            toml::from_str(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
+        for (name, topology) in &all.topology {
+            topology.check().map_err(|cause| bad(format!("{name}: {cause}")))?;
+        }
+        Ok(all)
+    }
+
+    /// The machine called `name`.
+    pub fn get(&self, name: &str) -> Result<&Topology> {
+        let names: Vec<&str> = self.topology.keys().map(String::as_str).collect();
+        self.topology.get(name).ok_or_else(|| {
+            Error::new(Kind::Usage, format!("topology {name}"), "not in topologies.toml")
+                .remedy(format!("one of: {}", names.join(", ")))
+        })
+    }
+}
+
+fn bad(cause: String) -> Error {
+    Error::new(Kind::Usage, "lab/topologies.toml", cause)
+}
+
+impl Topology {
+    fn check(&self) -> std::result::Result<(), &'static str> {
+        let whole = |share: fn(&Node) -> f64| {
+            (self.nodes.iter().map(share).sum::<f64>() - 1.0).abs() < 1e-9
+        };
+        let square = self.distances.is_empty()
+            || (self.distances.len() == self.nodes.len()
+                && self.distances.iter().all(|row| row.len() == self.nodes.len()));
+        let hmat = self
+            .nodes
+            .iter()
+            .filter(|n| n.latency_ns.is_some() && n.bandwidth_mb.is_some())
+            .count();
+        match () {
+            () if !whole(|n| n.memory) => Err("the nodes' shares of memory do not add up to 1"),
+            () if !whole(|n| n.cpus) => Err("the nodes' shares of CPUs do not add up to 1"),
+            () if !square => Err("distances want one row and one column a node"),
+            () if hmat != 0 && hmat != self.nodes.len() => {
+                Err("latency_ns and bandwidth_mb: for all nodes or for none")
+            }
+            () => Ok(()),
+        }
+    }
+
+    /// QEMU's arguments for a machine of `memory_mb` MiB and `cpus` CPUs.
+    pub fn qemu_args(&self, memory_mb: u64, cpus: u32) -> Vec<String> {
+        let hmat = self.nodes.iter().all(|n| n.latency_ns.is_some());
+        let machine = if hmat { "q35,hmat=on" } else { "q35" };
+        let mut args = Vec::from(pair("-machine", machine.to_owned()));
+        if self.nodes.len() > 1 {
+            args.extend(self.node_args(memory_mb, cpus));
+            args.extend(self.distance_args());
+        }
+        if hmat {
+            args.extend(self.hmat_args());
+        }
+        args
+    }
+
+    fn node_args(&self, memory_mb: u64, cpus: u32) -> Vec<String> {
+        let mut args = Vec::new();
+        let (mut memory_left, mut next_cpu) = (memory_mb, 0);
+        for (i, node) in self.nodes.iter().enumerate() {
+            let last = i + 1 == self.nodes.len();
+            let memory = if last { memory_left } else { (memory_mb as f64 * node.memory) as u64 };
+            memory_left -= memory;
+            let count = (f64::from(cpus) * node.cpus).round() as u32;
+            let cpus_arg = match count {
+                0 => String::new(),
+                n => format!(",cpus={}-{}", next_cpu, next_cpu + n - 1),
+            };
+            next_cpu += count;
+            args.extend(pair("-object", format!("memory-backend-ram,id=m{i},size={memory}M")));
+            args.extend(pair(
+                "-numa",
+                format!("node,nodeid={i},memdev=m{i}{cpus_arg}{}", self.initiator(node)),
+            ));
+        }
+        args
+    }
+
+    /// With an HMAT a node without CPUs names the node that uses it.
+    fn initiator(&self, node: &Node) -> String {
+        match self.nodes.iter().position(|n| n.cpus > 0.0) {
+            Some(first) if node.cpus == 0.0 && node.latency_ns.is_some() => {
+                format!(",initiator={first}")
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn distance_args(&self) -> Vec<String> {
+        let all = self.distances.iter().enumerate();
+        let cells = all.flat_map(|(src, row)| {
+            row.iter().enumerate().map(move |(dst, value)| (src, dst, value))
+        });
+        cells
+            .flat_map(|(src, dst, value)| {
+                pair("-numa", format!("dist,src={src},dst={dst},val={value}"))
+            })
+            .collect()
+    }
+
+    fn hmat_args(&self) -> Vec<String> {
+        let mut args = Vec::new();
+        for (initiator, _) in self.nodes.iter().enumerate().filter(|(_, n)| n.cpus > 0.0) {
+            for (target, node) in self.nodes.iter().enumerate() {
+                let lb = format!("hmat-lb,initiator={initiator},target={target},hierarchy=memory");
+                let (latency, bandwidth) =
+                    (node.latency_ns.unwrap_or(0), node.bandwidth_mb.unwrap_or(0));
+                args.extend(pair(
+                    "-numa",
+                    format!("{lb},data-type=access-latency,latency={latency}"),
+                ));
+                args.extend(pair(
+                    "-numa",
+                    format!("{lb},data-type=access-bandwidth,bandwidth={bandwidth}M"),
+                ));
+            }
+        }
+        args
+    }
+}
+
+fn pair(option: &str, value: String) -> [String; 2] {
+    [option.to_owned(), value]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_in_the_tree_is_sound() {
+        let all = Topologies::load().unwrap();
+        assert!(all.topology.contains_key("flat") && all.topology.contains_key("two-tiers"));
+    }
+
+    #[test]
+    fn a_flat_machine_needs_no_numa_arguments() {
+        let all = Topologies::load().unwrap();
+        assert_eq!(all.get("flat").unwrap().qemu_args(1024, 2), ["-machine", "q35"]);
+    }
+
+    #[test]
+    fn tiers_share_memory_and_state_their_latency() {
+        let args =
+            Topologies::load().unwrap().get("two-tiers").unwrap().qemu_args(1025, 2).join(" ");
+        assert!(args.contains("memory-backend-ram,id=m0,size=512M"), "{args}");
+        assert!(args.contains("memory-backend-ram,id=m1,size=513M"), "{args}");
+        assert!(args.contains("node,nodeid=0,memdev=m0,cpus=0-1 "), "{args}");
+        assert!(args.contains("node,nodeid=1,memdev=m1,initiator=0"), "{args}");
+        assert!(args.contains("dist,src=1,dst=0,val=20"), "{args}");
+        assert!(
+            args.contains(
+                "initiator=0,target=1,hierarchy=memory,data-type=access-latency,latency=250"
+            ),
+            "{args}"
+        );
+    }
+
+    #[test]
+    fn shares_that_do_not_add_up_are_refused() {
+        let toy = "[topology.t]\nabout = 'x'\nnodes = [{ memory = 0.5, cpus = 1.0 }]\n";
+        let error = Topologies::parse(toy).unwrap_err().to_string();
+        assert_eq!(error, "lab/topologies.toml: t: the nodes' shares of memory do not add up to 1");
+    }
+}
