@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * tierscope: what the files of the module share. Read tierscope_abi.h first,
+ * then walk.c, hold.c, probe.c, scan.c, attach.c, selftest.c and main.c.
+ */
+#ifndef TIERSCOPE_H
+#define TIERSCOPE_H
+
+#include <linux/mm.h>
+#include <linux/mutex.h>
+
+#include "compat.h"
+#include "tierscope_abi.h"
+
+/*
+ * The mmap lock is let go at the first check after this time, and checks come
+ * every TS_CHECK_ENTRIES entries. 64 probes scattered over a terabyte cost less
+ * than 100 us even under emulation, so that a hold stays far below 1 ms.
+ */
+#define TS_LOCK_BUDGET_US	200
+#define TS_CHECK_ENTRIES	64
+
+#define TS_MAX_PROBES		(1U << 20)
+#define TS_PROBE_CHUNK		512	/* probes copied at a time */
+#define TS_SCAN_CHUNK		32768	/* entries judged between two copies */
+
+/**
+ * struct ts_session - one open file: one watched address space
+ * @lock: one call at a time
+ * @mm: the target, NULL before ATTACH. Between calls only the struct is held
+ *	(mm_count), never its memory (mm_users): the target dies when it wants to
+ * @proven: levels that the self-test has proven, bit (level - 1)
+ * @stats: see tierscope_abi.h
+ * @probes: the chunk of probes being answered
+ * @young: the chunk of bitmap being written by a scan
+ * @present: likewise
+ */
+struct ts_session {
+	struct mutex lock;
+	struct mm_struct *mm;
+	u32 proven;
+	struct tierscope_stats stats;
+	union {
+		struct tierscope_probe probes[TS_PROBE_CHUNK];
+		struct {
+			u64 young[TS_SCAN_CHUNK / 64];
+			u64 present[TS_SCAN_CHUNK / 64];
+		};
+	};
+};
+
+/* walk.c: entries of page tables */
+
+/**
+ * struct ts_walk - one entry of a page table, its lock held
+ * @slot: the entry
+ * @ptl: the lock that its table is changed under
+ * @level: level of @slot
+ * @pmd: level 1 only: the entry that points to the table
+ * @pmdv: level 1 only: its value when the table was found
+ */
+struct ts_walk {
+	unsigned long *slot;
+	spinlock_t *ptl;
+	int level;
+	pmd_t *pmd;
+	pmd_t pmdv;
+};
+
+/**
+ * struct ts_verdict - what is known of one entry
+ * @state: TIERSCOPE_STATE_*
+ * @kind: TIERSCOPE_KIND_*
+ */
+struct ts_verdict {
+	u8 state;
+	u8 kind;
+};
+
+/**
+ * struct ts_run - verdicts on up to 64 entries in a row, bit i for entry i
+ * @present: not absent
+ * @young: ACCESSED was set
+ * @leaf: present and no pointer to a table
+ */
+struct ts_run {
+	u64 present;
+	u64 young;
+	u64 leaf;
+};
+
+int ts_top_level(void);
+bool ts_pti(void);
+unsigned int ts_level_shift(int level);
+bool ts_vma_refused(const struct vm_area_struct *vma);
+void ts_walk_lock(struct ts_walk *w, struct mm_struct *mm, unsigned long addr,
+		  int level);
+void ts_walk_unlock(struct ts_walk *w);
+struct ts_verdict ts_judge(const struct ts_walk *w,
+			   const struct vm_area_struct *vma, bool clear);
+void ts_judge_run(const struct ts_walk *w, const struct vm_area_struct *vma,
+		  unsigned int n, bool clear, struct ts_run *run);
+
+/* hold.c: bounded holds of the target's mmap lock */
+
+/**
+ * struct ts_hold - the holds of one call
+ * @session: whose target is locked
+ * @since: when the present hold began, ns
+ * @unchecked: entries since the clock was looked at
+ * @vma: the mapping found last in the present hold, or NULL
+ * @count: holds so far
+ * @ns_max: longest hold so far
+ */
+struct ts_hold {
+	struct ts_session *session;
+	u64 since;
+	unsigned int unchecked;
+	struct vm_area_struct *vma;
+	u64 count;
+	u64 ns_max;
+};
+
+int ts_hold_begin(struct ts_hold *hold);
+bool ts_hold_spent(struct ts_hold *hold, unsigned int entries);
+void ts_hold_end(struct ts_hold *hold);
+struct vm_area_struct *ts_hold_vma(struct ts_hold *hold, unsigned long addr);
+
+/* attach.c, selftest.c, probe.c, scan.c: the calls, session->lock held */
+
+int ts_attach(struct ts_session *session, struct tierscope_attach *arg);
+int ts_selftest(unsigned long addr, u32 *proven);
+int ts_probe(struct ts_session *session, struct tierscope_probes *arg);
+int ts_scan(struct ts_session *session, struct tierscope_scan *arg);
+
+#endif /* TIERSCOPE_H */
