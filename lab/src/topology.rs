@@ -102,6 +102,7 @@ impl Topology {
         let hmat = self.nodes.iter().all(|n| n.latency_ns.is_some());
         let machine = if hmat { "q35,hmat=on" } else { "q35" };
         let mut args = Vec::from(pair("-machine", machine.to_owned()));
+        args.extend(pair("-smp", format!("{cpus},sockets={}", self.sockets(cpus))));
         if self.nodes.len() > 1 {
             args.extend(self.node_args(memory_mb, cpus));
             args.extend(self.distance_args());
@@ -110,6 +111,12 @@ impl Topology {
             args.extend(self.hmat_args());
         }
         args
+    }
+
+    /// A socket lies in one node: the kernel warns of CPUs of one socket in two nodes.
+    fn sockets(&self, cpus: u32) -> u32 {
+        let nodes = self.nodes.iter().filter(|n| n.cpus > 0.0).count() as u32;
+        if cpus.is_multiple_of(nodes) { nodes } else { cpus }
     }
 
     fn node_args(&self, memory_mb: u64, cpus: u32) -> Vec<String> {
@@ -194,7 +201,7 @@ mod tests {
     #[test]
     fn a_flat_machine_needs_no_numa_arguments() {
         let all = Topologies::load().unwrap();
-        assert_eq!(all.get("flat").unwrap().qemu_args(1024, 2), ["-machine", "q35"]);
+        assert_eq!(all.get("flat").unwrap().qemu_args(1024, 2), ["-machine", "q35", "-smp", "2,sockets=1"]);
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Machine<'_> {
             "-no-reboot",
         ]);
         qemu.args(self.topology.qemu_args(self.memory_mb, self.cpus));
-        qemu.args(["-m", &format!("{}M", self.memory_mb), "-smp", &self.cpus.to_string()]);
+        qemu.args(["-m", &format!("{}M", self.memory_mb)]);
         qemu.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
         qemu.args(["-append", &self.kernel_parameters()]);
         qemu.args(share("out", &self.out, ""));

@@ -1,0 +1,66 @@
+#!/bin/bash
+# Installs what tierscope needs to build and to run its lab, on Debian 12.
+# Does nothing, at once, where nothing is missing.
+set -euo pipefail
+
+# Command or file that proves a package, and the package.
+needs=(
+    cc:gcc
+    gcc-12:gcc-12
+    make:make
+    git:git
+    perl:perl
+    xz:xz-utils
+    depmod:kmod
+    ldd:libc-bin
+    sparse:sparse
+    qemu-system-x86_64:qemu-system-x86
+    busybox:busybox-static
+    redis-check-rdb:redis-tools
+    /usr/include/stdio.h:libc6-dev
+    /usr/lib/x86_64-linux-gnu/libelf.so.1:libelf1
+    /usr/lib/x86_64-linux-gnu/libssl.so.3:libssl3
+    /etc/ssl/certs/ca-certificates.crt:ca-certificates
+)
+# The oldest Rust that builds tierscope; Debian 12 has a newer one for its browsers.
+rust_minor=88
+rust_packages=(rustc-web cargo-web rust-web-clippy rustfmt-web)
+
+PATH=$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
+
+present() {
+    case $1 in
+    /*) [ -e "$1" ] ;;
+    *) command -v "$1" >/dev/null ;;
+    esac
+}
+
+rust_is_new_enough() {
+    local version
+    command -v cargo >/dev/null && version=$(rustc --version 2>/dev/null) || return 1
+    version=${version#rustc 1.}
+    [ "${version%%.*}" -ge "$rust_minor" ] 2>/dev/null
+}
+
+missing=()
+for need in "${needs[@]}"; do
+    present "${need%%:*}" || missing+=("${need#*:}")
+done
+rust_is_new_enough || missing+=("${rust_packages[@]}")
+
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+if [ "$(id -u)" -ne 0 ]; then
+    echo "setup: missing packages: not root (run as root: apt-get install ${missing[*]})" >&2
+    exit 5
+fi
+echo "setup: installing ${missing[*]}" >&2
+export DEBIAN_FRONTEND=noninteractive
+apt=(apt-get -q -o DPkg::Lock::Timeout=300)
+"${apt[@]}" update >&2
+"${apt[@]}" install -y --no-install-recommends "${missing[@]}" >&2
+
+if ! rust_is_new_enough; then
+    echo "setup: Rust 1.$rust_minor: still not there (an older cargo or rustup comes first in PATH: update it)" >&2
+    exit 5
+fi
