@@ -1,0 +1,71 @@
+//! Process file descriptors: a process that cannot be mistaken for a later one of the same pid.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// A process by descriptor. It polls readable once the process has exited.
+#[derive(Debug)]
+pub struct PidFd(OwnedFd);
+
+impl PidFd {
+    /// Opens the process (thread group leader) of that pid.
+    ///
+    /// # Errors
+    /// ESRCH if there is none; EINVAL or ENOENT if it is a thread but not a leader.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        let esrch = io::Error::from_raw_os_error(libc::ESRCH);
+        let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+            return Err(esrch);
+        };
+        Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
+    }
+
+    /// Whether the process has not been reaped yet: signal 0 proves that its pid is still its own.
+    #[must_use]
+    pub fn holds_its_pid(&self) -> bool {
+        self.signal(0).is_ok()
+    }
+
+    /// Sends a signal; 0 only checks.
+    ///
+    /// # Errors
+    /// As `pidfd_send_signal(2)`.
+    pub fn signal(&self, signal: i32) -> io::Result<()> {
+        let fd = self.0.as_raw_fd();
+        // SAFETY: the call takes no memory of ours: the siginfo pointer is null.
+        let answer = unsafe {
+            libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, std::ptr::null::<()>(), 0)
+        };
+        if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn tells_a_reaped_process_from_a_live_one() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let fd = PidFd::open(child.id()).unwrap();
+        assert!(fd.holds_its_pid());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(!fd.holds_its_pid());
+    }
+
+    #[test]
+    fn no_process_has_pid_zero() {
+        assert_eq!(PidFd::open(0).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        assert_eq!(PidFd::open(u32::MAX).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    }
+}

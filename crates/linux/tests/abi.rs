@@ -1,0 +1,170 @@
+//! Compiles `kmod/tierscope_abi.h` and compares it with the Rust twin, field by field.
+
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+use std::path::Path;
+use std::process::Command;
+
+use tierscope_linux::abi;
+
+type Layout = BTreeMap<String, u64>;
+
+/// A struct's size and the offsets of its fields, under their C names.
+macro_rules! layout {
+    ($out:ident, $c_name:literal, $rust:ty, [$($field:ident),+ $(,)?]) => {
+        $out.insert($c_name.to_string(), size_of::<$rust>() as u64);
+        $($out.insert(
+            format!("{}.{}", $c_name, stringify!($field)),
+            offset_of!($rust, $field) as u64,
+        );)+
+    };
+}
+
+macro_rules! constants {
+    ($out:ident, [$($name:ident),+ $(,)?]) => {
+        $($out.insert(format!("TIERSCOPE_{}", stringify!($name)), abi::$name as u64);)+
+    };
+}
+
+fn rust_layout() -> Layout {
+    let mut out = Layout::new();
+    layout!(
+        out,
+        "tierscope_info",
+        abi::Info,
+        [size, abi, levels, hardware_levels, features, max_probes, lock_budget_us, reserved,]
+    );
+    layout!(out, "tierscope_attach", abi::Attach, [size, pid, selftest_addr, flags, proven_levels]);
+    layout!(out, "tierscope_probe", abi::Probe, [addr, level, op, state, reached, kind, reserved]);
+    layout!(
+        out,
+        "tierscope_probes",
+        abi::Probes,
+        [size, count, probes, done, lock_holds, lock_ns_max,]
+    );
+    layout!(
+        out,
+        "tierscope_scan",
+        abi::Scan,
+        [
+            size,
+            level,
+            flags,
+            reserved,
+            start,
+            end,
+            young,
+            present,
+            cursor,
+            judged,
+            visited,
+            found_present,
+            found_young,
+            pruned,
+            leaves,
+            lock_holds,
+            lock_ns_max,
+        ]
+    );
+    layout!(
+        out,
+        "tierscope_stats",
+        abi::Stats,
+        [size, reserved, probes, scanned, contended, hold_ns_max, holds,]
+    );
+    constants!(
+        out,
+        [
+            ABI_VERSION,
+            MAX_LEVELS,
+            HOLD_BUCKETS,
+            FEATURE_PTI,
+            FEATURE_LA57,
+            FEATURE_HANDBACK,
+            OP_TEST,
+            OP_TEST_AND_CLEAR,
+            STATE_UNMAPPED,
+            STATE_ABSENT,
+            STATE_OLD,
+            STATE_YOUNG,
+            STATE_REFUSED,
+            KIND_NONE,
+            KIND_TABLE,
+            KIND_PAGE,
+            KIND_HUGETLB,
+            KIND_SPECIAL,
+            SCAN_CLEAR,
+            SCAN_PRUNE,
+            IOC_MAGIC,
+            IOC_INFO,
+            IOC_ATTACH,
+            IOC_PROBE,
+            IOC_SCAN,
+            IOC_STATS,
+        ]
+    );
+    out
+}
+
+/// What the header defines, by its own text: no name can be forgotten on the Rust side.
+fn names_in(header: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut open = String::new();
+    for line in header.lines() {
+        if let Some(name) = line.strip_prefix("struct ").and_then(|l| l.strip_suffix(" {")) {
+            names.push(name.to_string());
+            open = name.to_string();
+        } else if line.starts_with("};") {
+            open.clear();
+        } else if !open.is_empty() {
+            let field = line.trim().trim_end_matches(';').rsplit([' ', '\t']).next().unwrap();
+            names.push(format!("{open}.{}", field.split('[').next().unwrap()));
+        } else if let Some(define) = line.strip_prefix("#define TIERSCOPE_") {
+            names.push(format!("TIERSCOPE_{}", define.split([' ', '\t']).next().unwrap()));
+        }
+    }
+    names.retain(|n| n != "TIERSCOPE_ABI_H" && n != "TIERSCOPE_DEVICE_NAME");
+    names
+}
+
+fn c_program(names: &[String]) -> String {
+    let mut c = String::from("#include <stdio.h>\n#include <stddef.h>\n");
+    c += "#include \"tierscope_abi.h\"\nint main(void) {\n";
+    for name in names {
+        let value = match name.split_once('.') {
+            Some((of, field)) => format!("offsetof(struct {of}, {field})"),
+            None if name.starts_with("TIERSCOPE_") => name.clone(),
+            None => format!("sizeof(struct {name})"),
+        };
+        c += &format!("printf(\"{name} %llu\\n\", (unsigned long long)({value}));\n");
+    }
+    c + "return 0; }\n"
+}
+
+fn c_layout(kmod: &Path, names: &[String]) -> Layout {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, binary) = (dir.path().join("layout.c"), dir.path().join("layout"));
+    std::fs::write(&source, c_program(names)).unwrap();
+    let built = Command::new("cc").arg("-I").arg(kmod).arg(&source).arg("-o").arg(&binary).status();
+    assert!(built.unwrap().success(), "the header does not compile");
+    let printed = Command::new(&binary).output().unwrap().stdout;
+    let line = |line: &str| {
+        let (name, value) = line.split_once(' ').unwrap();
+        (name.to_string(), value.parse().unwrap())
+    };
+    String::from_utf8(printed).unwrap().lines().map(line).collect()
+}
+
+#[test]
+fn the_rust_twin_equals_the_header() {
+    if Command::new("cc").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no C compiler `cc` to read the header with");
+        return;
+    }
+    let kmod = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kmod");
+    let header = std::fs::read_to_string(kmod.join("tierscope_abi.h")).unwrap();
+    let names = names_in(&header);
+    assert!(names.len() > 60, "only {} names found in the header", names.len());
+    assert_eq!(c_layout(&kmod, &names), rust_layout());
+    assert!(header.contains(&format!("TIERSCOPE_DEVICE_NAME\t\"{}\"", abi::DEVICE_NAME)));
+}
