@@ -1,0 +1,184 @@
+//! What every instrument must do, on whatever machine.
+
+use std::time::Duration;
+
+use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
+use tierscope_core::{
+    ErrorKind, Instrument, Mappings, Range, RangeSet, Result, Snapshot, SpaceId, Time, metrics,
+};
+
+use crate::toy::{Event, Toy, idle, random_touches};
+
+const MIB: u64 = 1 << 20;
+
+/// Keeps every window, and the mappings as of each.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// The snapshots, in order.
+    pub snapshots: Vec<Snapshot>,
+    /// The mappings that were committed with each, where they had changed.
+    pub mappings: Vec<Option<Mappings>>,
+}
+
+impl Sink for Kept {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        self.snapshots.push(window.snapshot.clone());
+        self.mappings.push(window.mappings.cloned());
+        Ok(())
+    }
+}
+
+/// Runs `instrument` on `toy` for `seconds` of virtual time and returns what it said.
+///
+/// # Panics
+/// If the instrument fails.
+pub fn run(toy: &mut Toy, instrument: &mut dyn Instrument, seconds: f64) -> (Ended, Kept) {
+    let mut kept = Kept::default();
+    let course = Course::until(Time(0) + Duration::from_secs_f64(seconds));
+    let ended = profile(toy, instrument, &course, &mut kept).expect("the instrument runs");
+    (ended, kept)
+}
+
+/// Runs the whole suite. `make` builds the instrument afresh, with its default settings and the
+/// same seed each time.
+///
+/// # Panics
+/// With what was violated.
+pub fn conforms(make: &dyn Fn() -> Box<dyn Instrument>) {
+    snapshots_are_well_formed(make);
+    same_seed_same_snapshots(make);
+    an_idle_target_is_cold(make);
+    a_busy_target_is_hot_where_it_is_busy(make);
+    follows_the_layout(make);
+    survives_a_vanishing_space(make);
+    says_what_it_misses(make);
+    stops_when_asked(make);
+}
+
+fn r(space: u32, start: u64, end: u64) -> Range {
+    Range::new(SpaceId(space), start, end)
+}
+
+/// 256 MiB mapped, 32 MiB of it busy.
+fn busy() -> (Toy, Range) {
+    let hot = r(0, 64 * MIB, 96 * MIB);
+    (Toy::new(&[r(0, 0, 256 * MIB)], random_touches(&[hot], 1_000_000, 7)), hot)
+}
+
+fn snapshots_are_well_formed(make: &dyn Fn() -> Box<dyn Instrument>) {
+    let (_, kept) = run(&mut busy().0, &mut *make(), 2.0);
+    assert!(kept.snapshots.len() >= 2, "two seconds give windows");
+    for pair in kept.snapshots.windows(2) {
+        assert!(pair[0].end <= pair[1].start, "windows do not overlap");
+    }
+    let mapped: RangeSet = [r(0, 0, 256 * MIB)].into_iter().collect();
+    kept.snapshots.iter().for_each(|snapshot| well_formed(snapshot, &mapped));
+}
+
+/// Regions are sorted, disjoint, not empty, on pages, within `mapped`; hits are possible.
+fn well_formed(snapshot: &Snapshot, mapped: &RangeSet) {
+    assert!(snapshot.start < snapshot.end, "a window takes time");
+    for pair in snapshot.regions.windows(2) {
+        let (a, b) = (pair[0].range, pair[1].range);
+        assert!((a.space, a.end) <= (b.space, b.start), "sorted and disjoint: {a} {b}");
+    }
+    for region in &snapshot.regions {
+        assert!(!region.range.is_empty(), "{}", region.range);
+        assert!(region.range.start.is_multiple_of(4096), "{}", region.range);
+        assert!(region.hits >= 0.0 && f64::from(region.hits) <= f64::from(region.samples) + 1e-3);
+        assert!(region.samples <= snapshot.samples, "no more looks than the window had");
+    }
+    let regions: RangeSet = snapshot.regions.iter().map(|region| region.range).collect();
+    assert!(regions.minus(mapped).is_empty(), "within what is mapped");
+}
+
+fn same_seed_same_snapshots(make: &dyn Fn() -> Box<dyn Instrument>) {
+    let once = || run(&mut busy().0, &mut *make(), 1.0).1.snapshots;
+    assert_eq!(once(), once());
+}
+
+fn an_idle_target_is_cold(make: &dyn Fn() -> Box<dyn Instrument>) {
+    let mut toy = Toy::new(&[r(0, 0, 64 * MIB)], idle());
+    let (_, kept) = run(&mut toy, &mut *make(), 1.0);
+    for snapshot in &kept.snapshots {
+        assert!(metrics::hot(snapshot, metrics::HOT_FREQUENCY).is_empty());
+    }
+}
+
+/// 32 MiB of 256 MiB is a size at which every technique sees something: at least half of the
+/// truth is reported, and at least half of what is reported is true.
+fn a_busy_target_is_hot_where_it_is_busy(make: &dyn Fn() -> Box<dyn Instrument>) {
+    let (mut toy, hot) = busy();
+    let (_, kept) = run(&mut toy, &mut *make(), 4.0);
+    let last = kept.snapshots.last().expect("four seconds give windows");
+    let truth: RangeSet = [hot].into_iter().collect();
+    let accuracy = metrics::Accuracy::of(&metrics::hot(last, metrics::HOT_FREQUENCY), &truth);
+    assert!(accuracy.recall() >= Some(0.5), "{accuracy:?}");
+    assert!(accuracy.precision() >= Some(0.5), "{accuracy:?}");
+}
+
+fn follows_the_layout(make: &dyn Fn() -> Box<dyn Instrument>) {
+    let before = r(0, 0, 64 * MIB);
+    let after = [r(0, 32 * MIB, 64 * MIB), r(0, 128 * MIB, 160 * MIB), r(1, 0, 8 * MIB)];
+    let mut toy =
+        Toy::new(&[before], idle()).with_event(Time(1_000_000_000), Event::Layout(after.to_vec()));
+    let (_, kept) = run(&mut toy, &mut *make(), 4.0);
+    let last = kept.snapshots.last().expect("four seconds give windows");
+    let regions: RangeSet = last.regions.iter().map(|region| region.range).collect();
+    let mapped: RangeSet = after.into_iter().collect();
+    assert!(mapped.minus(&regions).is_empty(), "what is new is covered: {regions:?}");
+    let gone: RangeSet = [r(0, 0, 32 * MIB)].into_iter().collect();
+    assert!(regions.intersect(&gone).is_empty(), "what is gone is left: {regions:?}");
+    let committed = kept.mappings.iter().flatten().count();
+    assert_eq!(committed, 2, "mappings are committed when they change");
+}
+
+fn survives_a_vanishing_space(make: &dyn Fn() -> Box<dyn Instrument>) {
+    let stays = r(0, 0, 64 * MIB);
+    let mut toy = Toy::new(&[stays, r(1, 0, 64 * MIB)], idle())
+        .with_event(Time(500_000_000), Event::Layout(vec![stays]));
+    let (ended, kept) = run(&mut toy, &mut *make(), 3.0);
+    assert_eq!(ended, Ended::Deadline);
+    let last = kept.snapshots.last().expect("three seconds give windows");
+    assert!(last.regions.iter().all(|region| region.range.space == SpaceId(0)));
+}
+
+/// A machine without any port but its clock and target.
+struct Bare(Toy);
+
+impl tierscope_core::Clock for Bare {
+    fn now(&self) -> Time {
+        self.0.now()
+    }
+
+    fn wait(&mut self, until: Time) -> tierscope_core::Wake {
+        self.0.wait(until)
+    }
+}
+
+impl tierscope_core::Target for Bare {
+    fn mappings(&mut self, max_age: Duration) -> Result<std::sync::Arc<Mappings>> {
+        self.0.mappings(max_age)
+    }
+
+    fn cpu_time(&self) -> tierscope_core::CpuTime {
+        self.0.cpu_time()
+    }
+}
+
+impl tierscope_core::Ports for Bare {}
+
+fn says_what_it_misses(make: &dyn Fn() -> Box<dyn Instrument>) {
+    let course = Course::until(Time(1_000_000_000));
+    let mut bare = Bare(busy().0);
+    let error = profile(&mut bare, &mut *make(), &course, &mut Kept::default())
+        .expect_err("no instrument works without evidence");
+    assert_eq!(error.kind(), ErrorKind::Missing);
+}
+
+fn stops_when_asked(make: &dyn Fn() -> Box<dyn Instrument>) {
+    let mut toy = busy().0.with_event(Time(1_000_000_000), Event::Stop);
+    let (ended, kept) = run(&mut toy, &mut *make(), 5.0);
+    assert_eq!(ended, Ended::Stopped);
+    assert!(kept.snapshots.iter().all(|snapshot| snapshot.end <= Time(1_000_000_000)));
+}

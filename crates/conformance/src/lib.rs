@@ -1,0 +1,9 @@
+//! Suites that every machine, instrument, policy and mover must pass; for tests only.
+//!
+//! [`toy`] is the smallest machine there is: page tables as plain sets, virtual time, a workload
+//! given as a function. It is the naive oracle that faster machines are held against.
+//! [`access_bits`] checks any machine's ACCESSED bits, [`instrument`] any instrument.
+
+pub mod access_bits;
+pub mod instrument;
+pub mod toy;

@@ -1,0 +1,312 @@
+//! The toy machine: page tables as plain sets of young entries, and virtual time.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tierscope_core::{
+    AccessBits, AccessedSet, Addr, Backing, Clock, CpuTime, Judged, LeafKind, Level, Mapping,
+    Mappings, Missing, Ports, Probe, ProbeOp, Radix, Range, RangeSet, Result, Rng, ScanMode,
+    ScanStats, Space, SpaceId, State, Target, Time, Wake,
+};
+
+/// What the target does between two moments: calls the function for every address it touches.
+pub type Workload = Box<dyn FnMut(Time, Time, &mut dyn FnMut(Addr))>;
+
+/// Something that happens to the target at a set time.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// It maps exactly this from now on. A space without a mapping is gone.
+    Layout(Vec<Range>),
+    /// The user asks to stop.
+    Stop,
+}
+
+/// The machine.
+pub struct Toy {
+    radix: Radix,
+    now: Time,
+    workload: Workload,
+    events: Vec<(Time, Event)>,
+    mappings: Arc<Mappings>,
+    mapped: RangeSet,
+    huge: RangeSet,
+    young: HashSet<(Level, SpaceId, u64)>,
+    probes: u64,
+}
+
+impl Toy {
+    /// A machine with four levels that maps `layout`, 4 KiB pages, all present.
+    #[must_use]
+    pub fn new(layout: &[Range], workload: Workload) -> Self {
+        let mut toy = Self {
+            radix: Radix::X86_64,
+            now: Time(0),
+            workload,
+            events: Vec::new(),
+            mappings: Arc::default(),
+            mapped: RangeSet::default(),
+            huge: RangeSet::default(),
+            young: HashSet::new(),
+            probes: 0,
+        };
+        toy.map(layout);
+        toy
+    }
+
+    /// Another page-table geometry.
+    #[must_use]
+    pub fn with_radix(mut self, radix: Radix) -> Self {
+        self.radix = radix;
+        self
+    }
+
+    /// 2 MiB leaves in these ranges, which must be aligned to 2 MiB.
+    #[must_use]
+    pub fn with_huge_pages(mut self, ranges: &[Range]) -> Self {
+        self.huge = ranges.iter().copied().collect();
+        self
+    }
+
+    /// Something happens at a set time.
+    #[must_use]
+    pub fn with_event(mut self, at: Time, event: Event) -> Self {
+        self.events.push((at, event));
+        self.events.sort_by_key(|(at, _)| *at);
+        self
+    }
+
+    /// Probes judged so far.
+    #[must_use]
+    pub fn probes(&self) -> u64 {
+        self.probes
+    }
+
+    /// Accesses `addr`: a walk sets ACCESSED at every level.
+    pub fn touch(&mut self, addr: Addr) {
+        let leaf = self.leaf_level(addr);
+        touch(&mut self.young, addr, leaf, self.radix.levels);
+    }
+
+    fn map(&mut self, layout: &[Range]) {
+        let ids: HashSet<SpaceId> = layout.iter().map(|range| range.space).collect();
+        let name = |id: &SpaceId| Space { id: *id, name: format!("toy[{}]", id.0).into() };
+        let mut spaces: Vec<Space> = ids.iter().map(name).collect();
+        spaces.sort_by_key(|space| space.id);
+        let mut mappings: Vec<Mapping> = layout.iter().copied().map(anonymous).collect();
+        mappings.sort_by_key(|mapping| mapping.range);
+        self.mapped = layout.iter().copied().collect();
+        self.mappings = Arc::new(Mappings { taken: self.now, spaces, mappings });
+    }
+
+    fn leaf_level(&self, addr: Addr) -> Level {
+        if holds(&self.huge, addr) { Level::PMD } else { Level::PTE }
+    }
+
+    fn has_space(&self, space: SpaceId) -> bool {
+        self.mappings.spaces.iter().any(|known| known.id == space)
+    }
+
+    fn run(&mut self, until: Time) {
+        let (young, huge, levels) = (&mut self.young, &self.huge, self.radix.levels);
+        (self.workload)(self.now, until, &mut |addr| {
+            let leaf = if holds(huge, addr) { Level::PMD } else { Level::PTE };
+            touch(young, addr, leaf, levels);
+        });
+        self.now = until;
+    }
+
+    fn judge(&mut self, at: Addr, level: Level, op: ProbeOp) -> Judged {
+        if !self.has_space(at.space) {
+            return Judged { state: State::Gone, ..Judged::default() };
+        }
+        if !holds(&self.mapped, at) {
+            return Judged::default();
+        }
+        let leaf = self.leaf_level(at);
+        let level = level.max(leaf);
+        let key = (level, at.space, at.at >> level.shift());
+        let young = match op {
+            ProbeOp::Test => self.young.contains(&key),
+            ProbeOp::TestAndClear => self.young.remove(&key),
+        };
+        Judged {
+            state: if young { State::Young } else { State::Old },
+            reached: Some(level),
+            kind: if level == leaf { LeafKind::Page } else { LeafKind::Table },
+        }
+    }
+}
+
+fn anonymous(range: Range) -> Mapping {
+    Mapping { range, backing: Backing::Anonymous, name: "".into(), writable: true }
+}
+
+fn holds(set: &RangeSet, addr: Addr) -> bool {
+    let ranges = set.as_slice();
+    let next = ranges.partition_point(|r| (r.space, r.end) <= (addr.space, addr.at));
+    ranges.get(next).is_some_and(|range| range.contains(addr))
+}
+
+fn touch(young: &mut HashSet<(Level, SpaceId, u64)>, addr: Addr, leaf: Level, levels: u8) {
+    for level in (leaf.number()..=levels).filter_map(Level::new) {
+        young.insert((level, addr.space, addr.at >> level.shift()));
+    }
+}
+
+impl Clock for Toy {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        let due = |events: &[(Time, Event)]| events.first().is_some_and(|(at, _)| *at <= until);
+        if !due(&self.events) {
+            self.run(until.max(self.now));
+            return Wake::Deadline;
+        }
+        let (at, event) = self.events.remove(0);
+        self.run(at.max(self.now));
+        match event {
+            Event::Stop => Wake::Stop,
+            Event::Layout(layout) => {
+                self.map(&layout);
+                if layout.is_empty() { Wake::Gone } else { Wake::TargetChanged }
+            }
+        }
+    }
+}
+
+impl Target for Toy {
+    fn mappings(&mut self, _: Duration) -> Result<Arc<Mappings>> {
+        Ok(Arc::clone(&self.mappings))
+    }
+
+    fn cpu_time(&self) -> CpuTime {
+        // 0.1 µs a probe: the order of what real hardware takes.
+        CpuTime { profiler: Duration::from_nanos(100 * self.probes), target: self.now - Time(0) }
+    }
+}
+
+impl AccessBits for Toy {
+    fn radix(&self) -> Radix {
+        self.radix
+    }
+
+    fn probe(&mut self, probes: &mut [Probe]) -> Result<()> {
+        self.probes += probes.len() as u64;
+        for probe in probes {
+            probe.answer = self.judge(probe.at, probe.level, probe.op);
+        }
+        Ok(())
+    }
+
+    fn scan(
+        &mut self,
+        range: &Range,
+        level: Level,
+        mode: ScanMode,
+        set: &mut AccessedSet,
+    ) -> Result<ScanStats> {
+        set.reset(range, level, mode.present);
+        let op = if mode.clear { ProbeOp::TestAndClear } else { ProbeOp::Test };
+        let mut scan =
+            Scan { toy: self, op, mode, judged: HashMap::new(), stats: ScanStats::default() };
+        for index in 0..set.entries() {
+            let at = set.range.start + (index << level.shift());
+            let answer = scan.entry(Addr { space: range.space, at }, level);
+            let bit = 1 << (index % 64);
+            if answer.state == State::Young {
+                set.young[(index / 64) as usize] |= bit;
+                scan.stats.young += 1;
+            }
+            if matches!(answer.state, State::Young | State::Old) {
+                scan.stats.present += 1;
+                if mode.present {
+                    set.present[(index / 64) as usize] |= bit;
+                }
+            }
+        }
+        Ok(scan.stats)
+    }
+}
+
+/// A scan that remembers every upper entry and every leaf it judged.
+struct Scan<'a> {
+    toy: &'a mut Toy,
+    op: ProbeOp,
+    mode: ScanMode,
+    judged: HashMap<(Level, u64), Judged>,
+    stats: ScanStats,
+}
+
+impl Scan<'_> {
+    fn entry(&mut self, at: Addr, level: Level) -> Judged {
+        if self.mode.prune && self.pruned_above(at, level) {
+            return Judged::default();
+        }
+        self.judge_once(at, level)
+    }
+
+    fn pruned_above(&mut self, at: Addr, level: Level) -> bool {
+        let top = self.toy.radix.levels;
+        for upper in (level.number() + 1..=top).rev().filter_map(Level::new) {
+            if self.judge_once(at, upper).state != State::Young {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn judge_once(&mut self, at: Addr, level: Level) -> Judged {
+        let level = level.max(self.toy.leaf_level(at));
+        let key = (level, at.at >> level.shift());
+        if let Some(known) = self.judged.get(&key) {
+            return *known;
+        }
+        let answer = self.toy.judge(at, level, self.op);
+        if answer.reached.is_some() {
+            self.stats.visited += 1;
+            self.judged.insert(key, answer);
+        }
+        if answer.kind == LeafKind::Page {
+            self.stats.leaves[usize::from(level.number()) - 1] += 1;
+        }
+        answer
+    }
+}
+
+impl Ports for Toy {
+    fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
+        Ok(self)
+    }
+}
+
+/// Touches random pages of `hot`, so many a second, evenly over time.
+#[must_use]
+pub fn random_touches(hot: &[Range], per_second: u64, seed: u64) -> Workload {
+    let hot: RangeSet = hot.iter().copied().collect();
+    let bytes = hot.bytes();
+    let mut rng = Rng::seeded(seed);
+    let count_until = move |at: Time| u128::from(at.0) * u128::from(per_second) / 1_000_000_000;
+    Box::new(move |from, to, touch| {
+        for _ in count_until(from)..count_until(to) {
+            let mut offset = rng.below(bytes);
+            let skip = |range: &&Range| {
+                let inside = offset < range.bytes();
+                if !inside {
+                    offset -= range.bytes();
+                }
+                inside
+            };
+            let range = hot.as_slice().iter().find(skip).expect("the offset lies within");
+            touch(range.at(offset));
+        }
+    })
+}
+
+/// A target that touches nothing.
+#[must_use]
+pub fn idle() -> Workload {
+    Box::new(|_, _, _| {})
+}

@@ -1,0 +1,66 @@
+//! Who may depend on whom: the arrows of ARCHITECTURE.md, held against `cargo metadata`.
+
+use std::collections::BTreeMap;
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+/// Room and the rooms that it may use. A room that is not here may not exist.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("core", &[]),
+    ("hw", &["core"]),
+    ("wire", &["core"]),
+    ("instruments", &["core"]),
+    ("policies", &["core"]),
+    ("workloads", &["core", "wire"]),
+    ("linux", &["core"]),
+    ("nemo", &["core"]),
+    ("trace", &["core", "wire"]),
+    ("record", &["core"]),
+    ("sim", &["core", "hw", "workloads", "wire"]),
+    ("report", &["core", "record"]),
+    ("conformance", &["core"]),
+    (
+        "cli",
+        &[
+            "core",
+            "hw",
+            "wire",
+            "instruments",
+            "policies",
+            "workloads",
+            "linux",
+            "nemo",
+            "trace",
+            "record",
+            "sim",
+            "report",
+        ],
+    ),
+    ("lab", &["core", "linux", "record", "report", "workloads"]),
+];
+
+#[test]
+fn rooms_use_only_what_the_plan_allows() {
+    let metadata = MetadataCommand::new()
+        .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+        .other_options(vec!["--offline".into()])
+        .no_deps()
+        .exec()
+        .expect("cargo describes the workspace");
+    let arrows: BTreeMap<_, _> = ARROWS.iter().copied().collect();
+    let room = |package: &str| package.strip_prefix("tierscope-").map(str::to_owned);
+    for package in &metadata.packages {
+        let from = room(&package.name).expect("packages are named tierscope-ROOM");
+        let allowed = arrows.get(from.as_str()).unwrap_or_else(|| panic!("unknown room {from}"));
+        let used = package.dependencies.iter().filter(|d| d.kind != DependencyKind::Development);
+        for to in used.filter_map(|dependency| room(&dependency.name)) {
+            assert!(allowed.contains(&to.as_str()), "{from} may not use {to}");
+        }
+    }
+}
+
+#[test]
+fn conformance_is_for_tests_only() {
+    let allowed = ARROWS.iter().any(|(_, uses)| uses.contains(&"conformance"));
+    assert!(!allowed, "nothing but tests uses conformance");
+}

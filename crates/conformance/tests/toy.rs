@@ -1,0 +1,26 @@
+//! The toy machine passes the suite that it helps to run.
+
+use tierscope_conformance::access_bits;
+use tierscope_conformance::toy::{Toy, idle};
+use tierscope_core::{Addr, Level, Ports, Probe, Radix, Range, SpaceId};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn accessed_bits_conform_at_four_and_five_levels() {
+    let area = Range::new(SpaceId(0), 16 * MIB, 24 * MIB);
+    for radix in [Radix::X86_64, Radix::X86_64_LA57] {
+        access_bits::conforms(&mut Toy::new(&[area], idle()).with_radix(radix), area);
+    }
+}
+
+#[test]
+fn a_huge_leaf_answers_for_all_its_pages() {
+    let area = Range::new(SpaceId(0), 0, 4 * MIB);
+    let mut toy = Toy::new(&[area], idle()).with_huge_pages(&[Range { end: 2 * MIB, ..area }]);
+    toy.touch(Addr { space: SpaceId(0), at: 4096 });
+    let mut probe = Probe::test(area.at(MIB), Level::PTE);
+    toy.access_bits().unwrap().probe(std::slice::from_mut(&mut probe)).unwrap();
+    assert!(probe.is_young());
+    assert_eq!(probe.answer.reached, Some(Level::PMD));
+}

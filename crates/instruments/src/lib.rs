@@ -1,0 +1,7 @@
+//! Telemetry techniques, one a file.
+//!
+//! Invariant: no instrument names an operating system, a file, the wall clock or a process id.
+//! Whatever it needs comes through the ports of `tierscope-core`, on every step anew.
+
+mod areas;
+pub mod telescope;

@@ -1,0 +1,690 @@
+//! Telescope: region sampling that zooms through the levels of the page table.
+//!
+//! Source: "Telescope: Telemetry for Gargantuan Memory Footprint Applications", USENIX ATC'24, as
+//! retold in the authors' article (sections "Profiling", "Region Management", "Bounded and
+//! Flexible Variants"). In short:
+//!
+//! - Every sampling interval one random address of each region is looked at, at the highest level
+//!   whose entry at that address lies within the region (*bounded*), or overshoots it by less
+//!   than a share of the entry set for that level (*flexible*). A young entry is a hit.
+//! - A hit at one level weighs 512 times a hit at the level above. Weights serve merging and
+//!   splitting only; what leaves the instrument are plain hits of samples.
+//! - At the end of each window neighbours of like counts merge, and then regions split: where one
+//!   entry of level n+1 covers more than half of the region, into entries of level n, else into
+//!   entries of level n+1. Merging runs the same rule backwards.
+//!
+//! What the article leaves open follows Linux mm/damon/core.c, on which Telescope was built:
+//! counts are alike within a tenth of the samples; merged counts are means weighted by size; no
+//! region grows beyond the mapped bytes over the least number of regions; a greater threshold is
+//! taken while regions are too many. Three things are our own, each marked below: who splits first
+//! when not all may, what is never split, and that weights are compared at the coarser level of
+//! the two.
+
+use std::time::Duration;
+
+use tierscope_core::{
+    Addr, Error, ErrorKind, Instrument, LeafKind, Level, Mappings, PAGE_SHIFT, PAGE_SIZE, Ports,
+    Probe, Radix, Range, Region, Result, Rng, Setting, Snapshot, State, Step, Time,
+};
+
+use crate::areas::{fit, mapped_areas};
+
+/// How far an entry may reach beyond the region that it stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Not at all.
+    Bounded,
+    /// By less than a set share of the entry, level by level.
+    Flexible,
+}
+
+/// Settings of the instrument.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Bounded or flexible.
+    pub variant: Variant,
+    /// Time between two looks at a region.
+    pub sampling: Duration,
+    /// Time over which hits are counted before regions merge and split.
+    pub window: Duration,
+    /// Time after which mappings are read anew, at the end of a window.
+    pub update: Duration,
+    /// No region grows beyond the mapped bytes over this.
+    pub min_regions: usize,
+    /// Regions never split beyond this many.
+    pub max_regions: usize,
+    /// Flexible only: the share of an entry that may lie outside of the region, by level (index
+    /// 0 = level 1), each 0..1.
+    pub overshoot: [f64; 5],
+    /// Seed of the random addresses.
+    pub seed: u64,
+}
+
+/// The article's 5 ms and 200 ms, DAMON's 10 to 1000 regions; a quarter of an entry may overshoot.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            variant: Variant::Bounded,
+            sampling: Duration::from_millis(5),
+            window: Duration::from_millis(200),
+            update: Duration::from_secs(1),
+            min_regions: 10,
+            max_regions: 1000,
+            overshoot: [0.25; 5],
+            seed: 1,
+        }
+    }
+}
+
+impl Config {
+    /// Checks that the settings make sense together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`], naming the setting.
+    pub fn check(&self) -> Result<()> {
+        let refuse = |what: &str, cause: &str, remedy: &str| {
+            Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
+        };
+        if self.sampling.is_zero() {
+            return refuse(
+                "sampling interval is zero",
+                "nothing can be seen in no time",
+                "try 5ms",
+            );
+        }
+        if self.window < 2 * self.sampling {
+            let cause = "a window holds fewer than two sampling intervals";
+            return refuse("window is too short", cause, "make it 40 sampling intervals");
+        }
+        if self.min_regions == 0 || self.max_regions < self.min_regions {
+            return refuse("region limits", "0 < min <= max does not hold", "try 10 and 1000");
+        }
+        if self.overshoot.iter().any(|share| !(0.0..1.0).contains(share)) {
+            return refuse("overshoot", "a share lies outside of 0..1", "try 0.25");
+        }
+        Ok(())
+    }
+
+    /// The level to look at for `addr` of `region`.
+    fn level(&self, radix: &Radix, addr: Addr, region: &Range) -> Option<Level> {
+        match self.variant {
+            Variant::Bounded => radix.highest_within(addr, region),
+            Variant::Flexible => radix
+                .proven
+                .highest_first()
+                .find(|level| overshoot(*level, addr, region) <= self.allowed(*level)),
+        }
+    }
+
+    /// The largest overshoot at `level` that is still allowed: below the threshold, or none.
+    fn allowed(&self, level: Level) -> u64 {
+        let threshold = self.overshoot[usize::from(level.number()) - 1];
+        let bytes = (threshold * level.entry_bytes() as f64).ceil() as u64;
+        bytes.saturating_sub(1)
+    }
+}
+
+/// Bytes of the entry of `level` at `addr` that lie outside of `region`.
+fn overshoot(level: Level, addr: Addr, region: &Range) -> u64 {
+    let entry = level.entry_of(addr);
+    let inside = entry.intersect(region).map_or(0, |part| part.bytes());
+    entry.bytes() - inside
+}
+
+/// What a hit weighs: 512 times as much as at the level above.
+fn weight(level: Level) -> f64 {
+    let above = i32::from(Level::PGD5.number() - level.number());
+    (Level::FANOUT as f64).powi(above)
+}
+
+/// A region at work.
+#[derive(Clone, Debug)]
+struct Zone {
+    range: Range,
+    hits: f64,
+    /// Hits by weight.
+    count: f64,
+    /// Coarsest level looked at in this window.
+    level: Option<Level>,
+    /// Hits of the window before.
+    last: f64,
+    age: u32,
+    /// A single leaf stands for all of it: nothing below could tell more.
+    leaf: bool,
+}
+
+impl Zone {
+    fn new(range: Range) -> Self {
+        Self { range, hits: 0.0, count: 0.0, level: None, last: 0.0, age: 0, leaf: false }
+    }
+
+    /// A part of the zone, with its history.
+    fn part(&self, range: Range) -> Self {
+        Self { range, ..self.clone() }
+    }
+
+    fn judge(&mut self, probe: &Probe) {
+        let Some(level) = probe.answer.reached else { return };
+        self.level = self.level.max(Some(level));
+        let is_leaf = !matches!(probe.answer.kind, LeafKind::Table | LeafKind::None);
+        self.leaf = is_leaf && level.entry_of(probe.at).covers(&self.range);
+        if probe.is_young() {
+            self.hits += 1.0;
+            self.count += weight(level);
+        }
+    }
+
+    /// Ends the window: history moves on, counts start over.
+    fn turn(&mut self, threshold: f64) {
+        let alike = (self.hits - self.last).abs() <= threshold;
+        self.age = if alike { self.age.saturating_add(1) } else { 0 };
+        self.last = self.hits;
+    }
+
+    fn start_over(&mut self) {
+        self.hits = 0.0;
+        self.count = 0.0;
+        self.level = None;
+    }
+
+    /// Whether the counts differ by no more than `threshold` hits. Ours: hits of the coarser
+    /// level of the two, since a difference that only the finer level could see must not be lost.
+    fn is_like(&self, next: &Zone, threshold: f64) -> bool {
+        let coarser = self.level.max(next.level).map_or(1.0, weight);
+        (self.count - next.count).abs() <= threshold * coarser
+    }
+
+    fn merge(&mut self, next: &Zone) {
+        let (mine, theirs) = (self.range.bytes() as f64, next.range.bytes() as f64);
+        let mean = |a: f64, b: f64| (a * mine + b * theirs) / (mine + theirs);
+        self.hits = mean(self.hits, next.hits);
+        self.count = mean(self.count, next.count);
+        self.last = mean(self.last, next.last);
+        self.age = mean(f64::from(self.age), f64::from(next.age)) as u32;
+        self.level = self.level.max(next.level);
+        self.range.end = next.range.end;
+        self.leaf = false;
+    }
+}
+
+/// The level whose entries a region splits into: one below the lowest level of which one entry
+/// covers more than half of the region; the highest that splits it at all if there is no such
+/// level. `None` if the region cannot be split.
+fn split_level(range: &Range, levels: u8) -> Option<Level> {
+    let levels = || (1..=levels).filter_map(Level::new);
+    match levels().find(|level| covers_half(*level, range)) {
+        Some(level) => level.below(),
+        None => levels().rev().find(|level| level.entries_in(range) > 1),
+    }
+}
+
+/// Whether one entry of `level` covers more than half of `range`: then it covers the middle.
+fn covers_half(level: Level, range: &Range) -> bool {
+    let middle = range.at(range.bytes() / 2);
+    let covered = level.entry_of(middle).intersect(range).map_or(0, |part| part.bytes());
+    2 * covered > range.bytes()
+}
+
+/// Cuts `range` at the entries of `level`, `group` entries to a piece.
+fn pieces(range: Range, level: Level, group: u64) -> impl Iterator<Item = Range> {
+    let stride = group * level.entry_bytes();
+    let mut start = range.start;
+    std::iter::from_fn(move || {
+        if start >= range.end {
+            return None;
+        }
+        let first_entry = level.entry_of(Addr { space: range.space, at: start }).start;
+        let end = first_entry.saturating_add(stride).min(range.end);
+        let piece = Range::new(range.space, start, end);
+        start = end;
+        Some(piece)
+    })
+}
+
+/// The instrument.
+#[derive(Debug)]
+pub struct Telescope {
+    config: Config,
+    rng: Rng,
+    zones: Vec<Zone>,
+    /// One probe per zone, in the same order: what was cleared and is to be tested next.
+    picks: Vec<Probe>,
+    batch: Vec<Probe>,
+    /// When the window began; `None` before the first.
+    window_start: Option<Time>,
+    samples: u32,
+    next_sample: Time,
+    next_update: Time,
+}
+
+impl Telescope {
+    /// The instrument with these settings.
+    ///
+    /// # Errors
+    /// As [`Config::check`].
+    pub fn new(config: Config) -> Result<Self> {
+        config.check()?;
+        Ok(Self {
+            rng: Rng::seeded(config.seed),
+            config,
+            zones: Vec::new(),
+            picks: Vec::new(),
+            batch: Vec::new(),
+            window_start: None,
+            samples: 0,
+            next_sample: Time(0),
+            next_update: Time(0),
+        })
+    }
+
+    /// Hits by which counts may differ and still be alike: a tenth of the samples, as
+    /// `kdamond_fn` passes to `kdamond_merge_regions`.
+    fn threshold(&self) -> f64 {
+        f64::from(self.samples) / 10.0
+    }
+
+    /// Tests what was cleared one interval ago and, within a window, clears the next picks in
+    /// the same batch.
+    fn sample(&mut self, ports: &mut dyn Ports, window_ends: bool) -> Result<()> {
+        let access = ports.access_bits()?;
+        self.batch.clear();
+        self.batch.extend(self.picks.iter().map(|pick| Probe::test(pick.at, pick.level)));
+        if !window_ends {
+            self.pick(&access.radix());
+            self.batch.extend_from_slice(&self.picks);
+        }
+        access.probe(&mut self.batch)?;
+        self.samples += 1;
+        for (zone, probe) in self.zones.iter_mut().zip(&self.batch) {
+            zone.judge(probe);
+        }
+        if self.batch.iter().any(|probe| probe.answer.state == State::Gone) {
+            self.next_update = Time(0);
+        }
+        Ok(())
+    }
+
+    /// Picks an address and a level for every zone.
+    fn pick(&mut self, radix: &Radix) {
+        self.picks.clear();
+        for zone in &self.zones {
+            let page = self.rng.below(zone.range.bytes() >> PAGE_SHIFT);
+            let at = zone.range.at(page << PAGE_SHIFT);
+            let level = self.config.level(radix, at, &zone.range).unwrap_or(Level::PTE);
+            self.picks.push(Probe::test_and_clear(at, level));
+        }
+    }
+
+    fn clear_picks(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        let access = ports.access_bits()?;
+        self.pick(&access.radix());
+        self.batch.clone_from(&self.picks);
+        access.probe(&mut self.batch)
+    }
+
+    fn close_window(&mut self, start: Time, end: Time, levels: u8) -> Snapshot {
+        let threshold = self.threshold();
+        self.zones.iter_mut().for_each(|zone| zone.turn(threshold));
+        self.merge(levels);
+        Snapshot {
+            start,
+            end,
+            samples: self.samples,
+            regions: self.zones.iter().map(|zone| region_of(zone, self.samples)).collect(),
+        }
+    }
+
+    /// Merges neighbours of like counts, the split rule backwards: two neighbours merge if
+    /// splitting their union would set them apart again, smallest pieces first.
+    fn merge(&mut self, levels: u8) {
+        let limit = self.largest_region();
+        let mut threshold = self.threshold();
+        loop {
+            for level in (1..=levels).filter_map(Level::new) {
+                merge_at(&mut self.zones, level, levels, threshold, limit);
+            }
+            if self.zones.len() <= self.config.max_regions || threshold > f64::from(self.samples) {
+                return;
+            }
+            threshold *= 2.0;
+        }
+    }
+
+    /// `damon_region_sz_limit`: mapped bytes over the least number of regions.
+    fn largest_region(&self) -> u64 {
+        let mapped: u64 = self.zones.iter().map(|zone| zone.range.bytes()).sum();
+        (mapped / self.config.min_regions as u64).max(PAGE_SIZE)
+    }
+
+    /// Splits every zone by the half-covered rule as far as the limit on regions allows. Ours:
+    /// the zones with the highest counts come first, ties by chance; the last one that still finds
+    /// room splits into as many equal groups of entries as fit.
+    fn split(&mut self, levels: u8) {
+        let mut room = self.config.max_regions.saturating_sub(self.zones.len());
+        let mut order: Vec<(f64, u64, usize)> = (self.zones.iter().enumerate())
+            .filter(|(_, zone)| is_worth_splitting(zone))
+            .map(|(index, zone)| (zone.count, self.rng.next_u64(), index))
+            .collect();
+        order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let mut cuts: Vec<Option<(Level, u64)>> = vec![None; self.zones.len()];
+        for (_, _, index) in order {
+            if room == 0 {
+                break;
+            }
+            let range = self.zones[index].range;
+            let Some(level) = split_level(&range, levels) else { continue };
+            let group = level.entries_in(&range).div_ceil(room as u64 + 1);
+            cuts[index] = Some((level, group));
+            room -= pieces(range, level, group).count() - 1;
+        }
+        self.apply(&cuts);
+    }
+
+    fn apply(&mut self, cuts: &[Option<(Level, u64)>]) {
+        let mut split = Vec::with_capacity(self.config.max_regions);
+        for (mut zone, cut) in self.zones.drain(..).zip(cuts) {
+            zone.start_over();
+            match cut {
+                Some((level, group)) => {
+                    split.extend(pieces(zone.range, *level, *group).map(|part| zone.part(part)));
+                }
+                None => split.push(zone),
+            }
+        }
+        self.zones = split;
+    }
+
+    /// Fits the zones to the target's mappings. At most half of the regions are spent on areas,
+    /// so that there is room to split.
+    fn update(&mut self, mappings: &Mappings) {
+        let limit = (self.config.max_regions / 2).max(1);
+        let areas = mapped_areas(&mappings.mappings, limit);
+        self.zones = fit(&self.zones, &areas, |zone| zone.range, Zone::part, Zone::new);
+    }
+
+    fn begin_window(&mut self, ports: &mut dyn Ports, levels: u8) -> Result<()> {
+        let now = ports.now();
+        if now >= self.next_update {
+            let mappings = ports.mappings(self.config.update)?;
+            self.update(&mappings);
+            self.next_update = now + self.config.update;
+        }
+        self.split(levels);
+        self.clear_picks(ports)?;
+        self.samples = 0;
+        self.window_start = Some(now);
+        Ok(())
+    }
+
+    /// The next look: one sampling interval after the last one was due. Where steps come late,
+    /// one interval from now, since a look soon after a clear would find nothing.
+    fn schedule(&mut self, now: Time) -> Time {
+        let due = self.next_sample + self.config.sampling;
+        let late = due < now + self.config.sampling / 2;
+        self.next_sample = if late { now + self.config.sampling } else { due };
+        self.next_sample
+    }
+}
+
+/// Ours: a region without a hit whose every sample looked at one and the same entry is known to be
+/// cold, and so are all entries beneath (the article's corollary); a single leaf has nothing beneath.
+fn is_worth_splitting(zone: &Zone) -> bool {
+    let one_entry =
+        zone.level.is_some_and(|level| level.entry_of(zone.range.at(0)).covers(&zone.range));
+    !(zone.leaf || one_entry && zone.hits == 0.0)
+}
+
+fn region_of(zone: &Zone, samples: u32) -> Region {
+    Region { range: zone.range, hits: zone.hits as f32, samples, age: zone.age, level: zone.level }
+}
+
+/// Merges like neighbours whose union splits at `level` or below, at the boundary between them.
+fn merge_at(zones: &mut Vec<Zone>, level: Level, levels: u8, threshold: f64, limit: u64) {
+    zones.dedup_by(|next, zone| {
+        if !zone.range.touches(&next.range) || !zone.is_like(next, threshold) {
+            return false;
+        }
+        let union = Range::new(zone.range.space, zone.range.start, next.range.end);
+        let apart = |at: Level| at <= level && next.range.start.is_multiple_of(at.entry_bytes());
+        let merges = union.bytes() <= limit && split_level(&union, levels).is_some_and(apart);
+        if merges {
+            zone.merge(next);
+        }
+        merges
+    });
+}
+
+impl Instrument for Telescope {
+    fn name(&self) -> &'static str {
+        "telescope"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let config = &self.config;
+        let setting = |name, value: String| Setting { name, value };
+        let mut settings = vec![
+            setting("variant", format!("{:?}", config.variant).to_lowercase()),
+            setting("sampling", format!("{:?}", config.sampling)),
+            setting("window", format!("{:?}", config.window)),
+            setting("update", format!("{:?}", config.update)),
+            setting("min-regions", config.min_regions.to_string()),
+            setting("max-regions", config.max_regions.to_string()),
+            setting("seed", config.seed.to_string()),
+        ];
+        if config.variant == Variant::Flexible {
+            settings.push(setting("overshoot", format!("{:?}", config.overshoot)));
+        }
+        settings
+    }
+
+    fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
+        let levels = ports.access_bits()?.radix().levels;
+        let now = ports.now();
+        let mut snapshot = None;
+        match self.window_start {
+            None => {
+                self.next_sample = now;
+                self.begin_window(ports, levels)?;
+            }
+            Some(_) if now < self.next_sample => {
+                return Ok(Step { wake: self.next_sample, snapshot });
+            }
+            Some(start) => {
+                let window_ends = now - start >= self.config.window;
+                self.sample(ports, window_ends)?;
+                if window_ends {
+                    snapshot = Some(self.close_window(start, now, levels));
+                    self.begin_window(ports, levels)?;
+                }
+            }
+        }
+        Ok(Step { wake: self.schedule(ports.now()), snapshot })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::{Judged, SpaceId};
+
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    fn r(start: u64, end: u64) -> Range {
+        Range::new(SpaceId(0), start, end)
+    }
+
+    fn a(at: u64) -> Addr {
+        Addr { space: SpaceId(0), at }
+    }
+
+    fn zone(start: u64, end: u64, hits: f64, level: Level) -> Zone {
+        let count = hits * weight(level);
+        Zone { hits, count, level: Some(level), ..Zone::new(r(start, end)) }
+    }
+
+    fn split(range: Range) -> Option<u8> {
+        split_level(&range, 4).map(Level::number)
+    }
+
+    #[test]
+    fn a_hit_weighs_512_times_a_hit_one_level_up() {
+        assert_eq!(weight(Level::PMD), 512.0 * weight(Level::PUD));
+        assert_eq!(weight(Level::PTE), 512.0 * weight(Level::PMD));
+    }
+
+    // The article: more than half covered by one PTE at n+1 → pieces of level n; else of n+1.
+    #[test]
+    fn half_covered_rule() {
+        assert_eq!(split(r(0, GIB)), Some(2), "one PUD entry is all of it");
+        assert_eq!(split(r(0, GIB + GIB / 2)), Some(2), "one PUD entry is two thirds");
+        assert_eq!(split(r(0, 2 * GIB)), Some(3), "one PUD entry is half, not more");
+        assert_eq!(split(r(0, 512 * GIB)), Some(3));
+        assert_eq!(split(r(0, 1024 * GIB)), Some(4), "one P4D entry is half, not more");
+        assert_eq!(split(r(0, 2 * MIB)), Some(1));
+        assert_eq!(split(r(0, 4096)), None, "a page is the end of it");
+    }
+
+    // Half on each side of a boundary that is one of every level: no entry covers more than half.
+    #[test]
+    fn a_region_astride_a_boundary_splits_there() {
+        let astride = r(512 * GIB - 4096, 512 * GIB + 4096);
+        assert_eq!(split(astride), Some(4));
+        let parts: Vec<_> = pieces(astride, Level::P4D, 1).collect();
+        assert_eq!(parts, [r(astride.start, 512 * GIB), r(512 * GIB, astride.end)]);
+    }
+
+    #[test]
+    fn pieces_end_at_entries() {
+        let parts: Vec<_> = pieces(r(MIB, 5 * MIB), Level::PMD, 1).collect();
+        assert_eq!(parts, [r(MIB, 2 * MIB), r(2 * MIB, 4 * MIB), r(4 * MIB, 5 * MIB)]);
+        let parts: Vec<_> = pieces(r(MIB, 9 * MIB), Level::PMD, 2).collect();
+        assert_eq!(parts, [r(MIB, 4 * MIB), r(4 * MIB, 8 * MIB), r(8 * MIB, 9 * MIB)]);
+    }
+
+    //  0        1 GiB            2 GiB
+    //  |      [##|################)#|
+    //        0.9                 1.9        the PUD entry of 1..2 GiB overshoots by a tenth
+    #[test]
+    fn flexible_overshoots_by_less_than_its_threshold() {
+        let region = r(GIB - GIB / 10, 2 * GIB - GIB / 10);
+        let level = |variant, share| {
+            let config = Config { variant, overshoot: [share; 5], ..Default::default() };
+            config.level(&Radix::X86_64, a(GIB + 5 * MIB), &region)
+        };
+        assert_eq!(level(Variant::Bounded, 0.25), Some(Level::PMD));
+        assert_eq!(level(Variant::Flexible, 0.25), Some(Level::PUD));
+        assert_eq!(level(Variant::Flexible, 0.05), Some(Level::PMD));
+        assert_eq!(level(Variant::Flexible, 0.0), Some(Level::PMD));
+    }
+
+    #[test]
+    fn overshoot_thresholds_are_per_level() {
+        let region = r(0, 9 * GIB / 10);
+        let mut config = Config { variant: Variant::Flexible, ..Default::default() };
+        assert_eq!(config.level(&Radix::X86_64, a(0), &region), Some(Level::PUD));
+        config.overshoot[2] = 0.01;
+        assert_eq!(config.level(&Radix::X86_64, a(0), &region), Some(Level::PMD));
+    }
+
+    fn merged(mut zones: Vec<Zone>) -> Vec<Range> {
+        for level in (1..=4).filter_map(Level::new) {
+            merge_at(&mut zones, level, 4, 4.0, u64::MAX);
+        }
+        zones.iter().map(|zone| zone.range).collect()
+    }
+
+    // 40 samples: counts are alike within 4 hits.
+    #[test]
+    fn neighbours_of_like_counts_merge() {
+        let pmd = |i: u64, hits| zone(i * 2 * MIB, (i + 1) * 2 * MIB, hits, Level::PMD);
+        let ranges = merged(vec![pmd(0, 0.0), pmd(1, 3.0), pmd(2, 30.0), pmd(3, 33.0)]);
+        assert_eq!(ranges, [r(0, 4 * MIB), r(4 * MIB, 8 * MIB)]);
+    }
+
+    // Splitting 0..1 GiB would cut at 2 MiB, not at 4 KiB: the page waits for its siblings.
+    #[test]
+    fn merging_is_the_split_rule_backwards() {
+        let page = zone(0, 4096, 0.0, Level::PTE);
+        let rest = zone(4096, GIB, 0.0, Level::PMD);
+        assert_eq!(merged(vec![page.clone(), rest]).len(), 2);
+        let siblings = zone(4096, 2 * MIB, 0.0, Level::PTE);
+        let rest = zone(2 * MIB, GIB, 0.0, Level::PMD);
+        assert_eq!(merged(vec![page, siblings, rest]), [r(0, GIB)]);
+    }
+
+    // Ten hits of a PUD entry beside none of a PMD entry: one PMD hit outweighs them all, the
+    // difference still counts.
+    #[test]
+    fn a_coarse_hot_region_does_not_swallow_a_fine_cold_one() {
+        let hot = zone(0, GIB, 10.0, Level::PUD);
+        let cold = zone(GIB, GIB + 2 * MIB, 0.0, Level::PMD);
+        assert!(!hot.is_like(&cold, 4.0));
+        assert!(zone(0, GIB, 3.0, Level::PUD).is_like(&cold, 4.0));
+    }
+
+    #[test]
+    fn merged_counts_are_means_weighted_by_size() {
+        let mut big = zone(0, 3 * MIB, 4.0, Level::PMD);
+        big.merge(&zone(3 * MIB, 4 * MIB, 8.0, Level::PMD));
+        assert_eq!((big.hits, big.range), (5.0, r(0, 4 * MIB)));
+    }
+
+    #[test]
+    fn ages_while_hits_stay_alike() {
+        let mut zone = zone(0, 4096, 10.0, Level::PTE);
+        zone.turn(4.0);
+        assert_eq!(zone.age, 0, "from 0 to 10 is a change");
+        zone.hits = 13.0;
+        zone.turn(4.0);
+        assert_eq!(zone.age, 1);
+    }
+
+    #[test]
+    fn what_one_look_settles_is_not_split() {
+        let answer = |kind| Judged { state: State::Old, reached: Some(Level::PMD), kind };
+        let judge = |kind, start, end| {
+            let mut zone = Zone::new(r(start, end));
+            let mut probe = Probe::test(a(start), Level::PMD);
+            probe.answer = answer(kind);
+            zone.judge(&probe);
+            zone
+        };
+        assert!(!is_worth_splitting(&judge(LeafKind::Table, 0, 2 * MIB)), "cold entry");
+        assert!(is_worth_splitting(&judge(LeafKind::Table, 0, 4 * MIB)), "two entries");
+        let mut huge = judge(LeafKind::Page, 0, 2 * MIB);
+        huge.hits = 9.0;
+        assert!(!is_worth_splitting(&huge), "one huge page");
+    }
+
+    #[test]
+    fn splits_the_hottest_first_and_within_the_limit() {
+        let config = Config { max_regions: 6, min_regions: 1, ..Default::default() };
+        let mut telescope = Telescope::new(config).unwrap();
+        telescope.zones =
+            vec![zone(0, 8 * MIB, 1.0, Level::PMD), zone(8 * MIB, 16 * MIB, 9.0, Level::PMD)];
+        telescope.split(4);
+        let ranges: Vec<_> = telescope.zones.iter().map(|z| z.range).collect();
+        // Room for four more: three go to the hotter one, the last one halves the other.
+        assert_eq!(
+            ranges,
+            [
+                r(0, 4 * MIB),
+                r(4 * MIB, 8 * MIB),
+                r(8 * MIB, 10 * MIB),
+                r(10 * MIB, 12 * MIB),
+                r(12 * MIB, 14 * MIB),
+                r(14 * MIB, 16 * MIB),
+            ]
+        );
+    }
+
+    #[test]
+    fn absurd_settings_are_refused() {
+        let refused = |config: Config| config.check().unwrap_err().kind() == ErrorKind::Usage;
+        assert!(refused(Config { sampling: Duration::ZERO, ..Default::default() }));
+        assert!(refused(Config { window: Duration::from_millis(9), ..Default::default() }));
+        assert!(refused(Config { max_regions: 9, ..Default::default() }));
+        assert!(refused(Config { overshoot: [1.0; 5], ..Default::default() }));
+    }
+}
