@@ -196,7 +196,7 @@ static int add(pid_t pid, unsigned long period_us)
 		return -ESRCH;
 	}
 	t->pid = pid;
-	t->period = us_to_ktime(period_us);
+	t->period = ns_to_ktime(period_us * NSEC_PER_USEC);
 	t->due = ktime_get();
 	list_add_tail(&t->list, &targets);
 	target_count++;
@@ -215,7 +215,7 @@ static int start(pid_t pid, unsigned long period_us)
 	}
 	if (!t)
 		return add(pid, period_us);
-	t->period = us_to_ktime(period_us);
+	t->period = ns_to_ktime(period_us * NSEC_PER_USEC);
 	t->due = ktime_get();
 	return 0;
 }
@@ -280,7 +280,7 @@ static int show(struct seq_file *m, void *unused)
 
 static int flusher_open(struct inode *inode, struct file *file)
 {
-	/* What misc_open() leaves there is not single_open()'s to keep. */
+	/* misc_open() leaves the device here; seq_open() warns of what it finds. */
 	file->private_data = NULL;
 	return single_open(file, show, NULL);
 }
