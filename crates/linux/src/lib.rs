@@ -8,4 +8,5 @@ mod caps;
 pub mod device;
 pub mod module;
 pub mod pidfd;
+pub mod proc;
 mod selftest_page;

@@ -1,0 +1,332 @@
+//! `/proc/PID/maps` (fs/proc/task_mmu.c: `show_map_vma`).
+
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::sync::Arc;
+
+use tierscope_core::{Backing, Mapping, Range, Result, SpaceId};
+
+use super::{Proc, malformed, open, unreadable, vanished};
+
+/// One line of maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapsLine<'a> {
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte; above `start`.
+    pub end: u64,
+    /// Whether the process may write.
+    pub writable: bool,
+    /// Inode of the file; 0 for memory without one.
+    pub inode: u64,
+    /// What stands in the last column, as the kernel prints it: a newline in a file name comes as
+    /// `\012`. It stays so: the kernel does not escape the backslash, so that there is no way back,
+    /// and a name has to fit on a line.
+    pub name: &'a [u8],
+}
+
+impl MapsLine<'_> {
+    /// What stands behind the mapping.
+    #[must_use]
+    pub fn backing(&self) -> Backing {
+        match self.name {
+            b"" => Backing::Anonymous,
+            b"[heap]" => Backing::Heap,
+            name if self.inode != 0 || name.starts_with(b"/") => Backing::File,
+            name if name.starts_with(b"[stack") => Backing::Stack,
+            name if name.starts_with(b"[anon_shmem:") => Backing::File,
+            name if name.starts_with(b"[anon:") => Backing::Anonymous,
+            _ => Backing::Kernel,
+        }
+    }
+
+    /// Whether it lies in the page table of the process: vsyscall is shown to everybody and
+    /// belongs to nobody.
+    fn is_own(&self) -> bool {
+        self.name != b"[vsyscall]"
+    }
+}
+
+/// Takes a line of maps apart.
+///
+/// # Errors
+/// The first item that is missing or makes no sense.
+pub fn parse_line(line: &[u8]) -> Result<MapsLine<'_>, &'static str> {
+    let (range, rest) = word(line);
+    let (perms, rest) = word(rest);
+    let (offset, rest) = word(rest);
+    let (_device, rest) = word(rest);
+    let (inode, rest) = word(rest);
+    let dash = range.iter().position(|b| *b == b'-').ok_or("address range")?;
+    let start = hex(&range[..dash]).ok_or("start address")?;
+    let end = hex(&range[dash + 1..]).filter(|end| *end > start).ok_or("end address")?;
+    let &[_, write, _, _] = perms else { return Err("permissions") };
+    hex(offset).ok_or("offset")?;
+    let inode = decimal(inode).ok_or("inode")?;
+    Ok(MapsLine { start, end, writable: write == b'w', inode, name: rest.trim_ascii_start() })
+}
+
+/// The first word, and what follows the one space after it.
+fn word(text: &[u8]) -> (&[u8], &[u8]) {
+    match text.iter().position(|b| *b == b' ') {
+        Some(end) => (&text[..end], &text[end + 1..]),
+        None => (text, b""),
+    }
+}
+
+fn hex(text: &[u8]) -> Option<u64> {
+    (!text.is_empty() && text.len() <= 16).then_some(())?;
+    text.iter().try_fold(0, |value, b| Some(value << 4 | u64::from((*b as char).to_digit(16)?)))
+}
+
+fn decimal(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Names that mappings share: a file mapped 65,000 times is one string.
+#[derive(Debug, Default)]
+pub struct Names {
+    known: HashSet<Arc<str>>,
+    last: Option<Arc<str>>,
+}
+
+impl Names {
+    /// The shared copy of `name`. Bytes that are no UTF-8 become U+FFFD.
+    pub fn share(&mut self, name: &[u8]) -> Arc<str> {
+        match &self.last {
+            Some(last) if last.as_bytes() == name => Arc::clone(last),
+            _ => {
+                let shared = self.look_up(&String::from_utf8_lossy(name));
+                self.last = Some(Arc::clone(&shared));
+                shared
+            }
+        }
+    }
+
+    fn look_up(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.known.get(name) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = name.into();
+        self.known.insert(Arc::clone(&new));
+        new
+    }
+
+    /// Forgets names that no mapping bears any more.
+    pub fn tidy(&mut self) {
+        self.last = None;
+        self.known.retain(|name| Arc::strong_count(name) > 1);
+    }
+}
+
+impl Proc {
+    /// The mappings of process `pid`, as mappings of `space`; `None` if the process is gone. A
+    /// process that is ending has none.
+    ///
+    /// # Errors
+    /// If they cannot be read or understood.
+    pub fn maps(
+        &self,
+        pid: u32,
+        space: SpaceId,
+        names: &mut Names,
+    ) -> Result<Option<Vec<Mapping>>> {
+        let path = self.path(pid, "maps");
+        let Some(file) = open(&path)? else { return Ok(None) };
+        read_mappings(BufReader::new(file), &path, space, names)
+    }
+}
+
+fn read_mappings(
+    mut text: impl BufRead,
+    path: &Path,
+    space: SpaceId,
+    names: &mut Names,
+) -> Result<Option<Vec<Mapping>>> {
+    let mut mappings = Vec::new();
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        match text.read_until(b'\n', &mut line) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if vanished(&error) => return Ok(None),
+            Err(error) => return Err(unreadable(path, &error)),
+        }
+        let line = line.strip_suffix(b"\n").unwrap_or(&line);
+        let parsed = parse_line(line).map_err(|item| malformed(path, number, item, line))?;
+        push(&mut mappings, &parsed, space, names);
+    }
+    Ok(Some(mappings))
+}
+
+/// Appends a line's mapping. The kernel drops its lock between two pages of text: a VMA that
+/// grew downwards or was merged meanwhile can overlap the one before, which then keeps its bytes.
+fn push(mappings: &mut Vec<Mapping>, line: &MapsLine<'_>, space: SpaceId, names: &mut Names) {
+    let from = mappings.last().map_or(0, |last| last.range.end).max(line.start);
+    if from < line.end && line.is_own() {
+        mappings.push(Mapping {
+            range: Range::new(space, from, line.end),
+            backing: line.backing(),
+            name: names.share(line.name),
+            writable: line.writable,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tierscope_core::ErrorKind;
+
+    const SPACE: SpaceId = SpaceId(3);
+
+    fn read(text: &[u8]) -> Result<Vec<Mapping>> {
+        let mut names = Names::default();
+        Ok(read_mappings(text, Path::new("maps"), SPACE, &mut names)?.unwrap())
+    }
+
+    #[test]
+    fn takes_a_line_apart() {
+        let line = b"7f1c8000-7f1ca000 rw-p 0001f000 fe:01 1835 /opt/a b\\012c (deleted)";
+        let parsed = parse_line(line).unwrap();
+        assert_eq!((parsed.start, parsed.end), (0x7f1c_8000, 0x7f1c_a000));
+        assert!(parsed.writable);
+        assert_eq!(parsed.name, b"/opt/a b\\012c (deleted)");
+        assert_eq!(parsed.backing(), Backing::File);
+    }
+
+    #[test]
+    fn names_the_item_that_is_missing() {
+        assert_eq!(parse_line(b""), Err("address range"));
+        assert_eq!(parse_line(b"zz-2000 rw-p 0 0:0 0"), Err("start address"));
+        assert_eq!(parse_line(b"2000-2000 rw-p 0 0:0 0"), Err("end address"));
+        assert_eq!(parse_line(b"1000-2000 rw 0 0:0 0"), Err("permissions"));
+        assert_eq!(parse_line(b"1000-2000 rw-p x 0:0 0"), Err("offset"));
+        assert_eq!(parse_line(b"1000-2000 rw-p 0 0:0 -1"), Err("inode"));
+        assert_eq!(parse_line(b"1000-11112222333344445 rw-p 0 0:0 0"), Err("end address"));
+    }
+
+    #[test]
+    fn knows_what_stands_behind() {
+        let backing = |inode, name: &str| {
+            let line = format!("1000-2000 r--p 0 0:0 {inode}    {name}");
+            parse_line(line.as_bytes()).unwrap().backing()
+        };
+        assert_eq!(backing(0, ""), Backing::Anonymous);
+        assert_eq!(backing(0, "[anon:jit]"), Backing::Anonymous);
+        assert_eq!(backing(0, "[heap]"), Backing::Heap);
+        assert_eq!(backing(0, "[stack]"), Backing::Stack);
+        assert_eq!(backing(0, "[stack:77]"), Backing::Stack);
+        assert_eq!(backing(0, "[vdso]"), Backing::Kernel);
+        assert_eq!(backing(9, "[heap]x"), Backing::File);
+        assert_eq!(backing(9, "anon_inode:[perf_event]"), Backing::File);
+        assert_eq!(backing(0, "/SYSV00000000 (deleted)"), Backing::File);
+        assert_eq!(backing(0, "[anon_shmem:x]"), Backing::File);
+    }
+
+    #[test]
+    fn an_error_tells_its_line() {
+        let error = read(b"1000-2000 rw-p 0 0:0 0\nnonsense\n").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Data);
+        assert!(error.to_string().contains("line 2: no address range in \"nonsense\""), "{error}");
+    }
+
+    #[test]
+    fn overlaps_are_cut_and_vsyscall_is_left_out() {
+        let text = b"1000-3000 rw-p 0 0:0 0\n2000-4000 rw-p 0 0:0 0\n1000-4000 rw-p 0 0:0 0\n\
+            ffffffffff600000-ffffffffff601000 --xp 0 0:0 0    [vsyscall]";
+        let ranges: Vec<_> =
+            read(text).unwrap().iter().map(|m| (m.range.start, m.range.end)).collect();
+        assert_eq!(ranges, [(0x1000, 0x3000), (0x3000, 0x4000)]);
+    }
+
+    #[test]
+    fn equal_names_are_one_string() {
+        let text = b"1000-2000 r--p 0 0:0 5 /a\n2000-3000 r--p 0 0:0 0\n3000-4000 r--p 0 0:0 5 /a";
+        let maps = read(text).unwrap();
+        assert!(Arc::ptr_eq(&maps[0].name, &maps[2].name));
+    }
+
+    #[test]
+    fn names_nobody_bears_are_forgotten() {
+        let mut names = Names::default();
+        let kept = names.share(b"kept");
+        names.share(b"dropped");
+        names.tidy();
+        assert_eq!(names.known.len(), 1);
+        assert!(Arc::ptr_eq(&kept, &names.share(b"kept")));
+    }
+
+    #[test]
+    fn reads_its_own_stack_and_heap() {
+        let maps = Proc::default().maps(std::process::id(), SPACE, &mut Names::default());
+        let maps = maps.unwrap().unwrap();
+        let here = std::ptr::from_ref(&maps) as u64;
+        assert!(maps.iter().any(|m| m.range.start <= here && here < m.range.end && m.writable));
+        assert!(maps.iter().any(|m| m.backing == Backing::File));
+        assert!(maps.iter().all(|m| m.range.space == SPACE));
+        assert!(maps.windows(2).all(|w| w[0].range.end <= w[1].range.start));
+    }
+
+    /// The corpus of `fuzz/fuzz_targets/proc_maps.rs`: nothing in it may bring the parser down.
+    #[test]
+    fn the_fuzz_corpus_does_no_harm() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/proc_maps");
+        let files: Vec<_> = std::fs::read_dir(corpus).unwrap().collect();
+        assert!(!files.is_empty());
+        for file in files {
+            let bytes = std::fs::read(file.unwrap().path()).unwrap();
+            check_any(&bytes);
+        }
+    }
+
+    /// Whatever the bytes: no panic, and what is accepted is sorted and disjoint.
+    fn check_any(bytes: &[u8]) {
+        if let Ok(maps) = read(bytes) {
+            assert!(maps.iter().all(|m| m.range.start < m.range.end));
+            assert!(maps.windows(2).all(|w| w[0].range.end <= w[1].range.start));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            check_any(&bytes);
+        }
+
+        // Mostly right lines with a few bytes changed get further into the parser.
+        #[test]
+        fn damaged_lines_do_no_harm(
+            lines in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u16>()), 1..6),
+            hits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        ) {
+            let mut text = String::new();
+            for (start, end, inode) in lines {
+                text += &format!("{start:08x}-{end:08x} rw-p 00000000 fd:00 {inode}   /x y\n");
+            }
+            let mut bytes = text.into_bytes();
+            for (at, value) in hits {
+                let at = at.index(bytes.len());
+                bytes[at] = value;
+            }
+            check_any(&bytes);
+        }
+
+        #[test]
+        fn what_is_printed_is_read_back(
+            start in 0u64..1 << 47, pages in 1u64..1000, inode in any::<u64>(), write in any::<bool>(),
+            name in "/[a-z ]{0,20}[a-z]",
+        ) {
+            let end = start + pages * 4096;
+            let w = if write { 'w' } else { '-' };
+            let line = format!("{start:08x}-{end:08x} r{w}xp 00000000 fd:00 {inode}      {name}");
+            let parsed = parse_line(line.as_bytes()).unwrap();
+            prop_assert_eq!((parsed.start, parsed.end), (start, end));
+            prop_assert_eq!((parsed.writable, parsed.inode), (write, inode));
+            prop_assert_eq!(parsed.name, name.as_bytes());
+        }
+    }
+}

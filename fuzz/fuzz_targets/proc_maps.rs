@@ -1,0 +1,16 @@
+//! `/proc/PID/maps` comes from the kernel, but from whichever kernel: no line may bring us down.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tierscope_linux::proc::{Names, parse_line};
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut names = Names::default();
+    for line in bytes.split(|byte| *byte == b'\n') {
+        if let Ok(parsed) = parse_line(line) {
+            assert!(parsed.start < parsed.end);
+            let _ = parsed.backing();
+            names.share(parsed.name);
+        }
+    }
+});
