@@ -1,0 +1,226 @@
+//! A Redis server from its client's side: filled with marked values, then read.
+
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tierscope_core::{Error, ErrorKind, Result, Rng};
+
+use crate::hotspot::Hotspot;
+use crate::resp::{Reply, read_reply, write_command};
+use crate::value;
+
+/// Commands under way at once: enough to keep the server busy, few enough for its buffers to stay
+/// small beside its data.
+const PIPELINE: u32 = 16;
+
+/// A connection.
+pub struct Client {
+    name: String,
+    from: BufReader<Box<dyn Read>>,
+    to: BufWriter<Box<dyn Write>>,
+}
+
+/// What a load did.
+#[derive(Debug, Clone, Serialize)]
+pub struct LoadReport {
+    /// GETs answered.
+    pub operations: u64,
+    /// Of them, those of hot keys.
+    pub hot_operations: u64,
+    /// Bytes of values received.
+    pub bytes: u64,
+    /// Wall time.
+    pub seconds: f64,
+    /// Operations a second.
+    pub operations_per_second: f64,
+}
+
+impl Client {
+    /// Connects to a server: a path (it contains a slash) or `host:port`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoTarget`] if nobody listens there.
+    pub fn connect(server: &str) -> Result<Self> {
+        let streams = if server.contains('/') { unix(server) } else { tcp(server) };
+        let (from, to) = streams.map_err(|e| {
+            Error::new(ErrorKind::NoTarget, format!("cannot connect to {server}"))
+                .cause(e)
+                .remedy("is redis-server running, and is this its socket or host:port?")
+        })?;
+        let (from, to) =
+            (BufReader::with_capacity(1 << 18, from), BufWriter::with_capacity(1 << 18, to));
+        Ok(Client { name: server.to_owned(), from, to })
+    }
+
+    /// Sets keys `0..keys` to values of `bytes` bytes, marked hot or cold.
+    ///
+    /// # Errors
+    /// The server refuses, or the connection breaks.
+    pub fn fill(&mut self, keys: u32, bytes: usize, spot: &Hotspot) -> Result<()> {
+        let mut hot = vec![false; keys as usize];
+        spot.hot().iter().for_each(|key| hot[*key as usize] = true);
+        let mut data = vec![0; bytes];
+        for first in (0..keys).step_by(PIPELINE as usize) {
+            let batch = first..keys.min(first + PIPELINE);
+            for key in batch.clone() {
+                value::fill(&mut data, key, hot[key as usize]);
+                let words: [&[u8]; 3] = [b"SET", &name(key), &data];
+                write_command(&mut self.to, &words).map_err(|e| self.broken(e))?;
+            }
+            self.flush()?;
+            batch.clone().try_for_each(|key| self.expect(key, &Reply::Simple("OK".into())))?;
+        }
+        Ok(())
+    }
+
+    /// GETs keys drawn from `spot` for `duration` and checks that every value is `bytes` long.
+    ///
+    /// # Errors
+    /// A key is missing, or as [`Client::fill`].
+    pub fn load(
+        &mut self,
+        spot: &Hotspot,
+        bytes: usize,
+        seed: u64,
+        duration: Duration,
+    ) -> Result<LoadReport> {
+        let mut rng = Rng::seeded(seed);
+        let is_hot: std::collections::HashSet<u32> = spot.hot().iter().copied().collect();
+        let (started, mut operations, mut hot_operations) = (Instant::now(), 0, 0);
+        while started.elapsed() < duration {
+            let keys: [u32; PIPELINE as usize] = std::array::from_fn(|_| spot.next(&mut rng));
+            for key in keys {
+                write_command(&mut self.to, &[b"GET", &name(key)]).map_err(|e| self.broken(e))?;
+            }
+            self.flush()?;
+            keys.iter().try_for_each(|key| self.expect(*key, &Reply::Bulk(bytes)))?;
+            operations += u64::from(PIPELINE);
+            hot_operations += keys.iter().filter(|key| is_hot.contains(key)).count() as u64;
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        let operations_per_second = operations as f64 / seconds;
+        Ok(LoadReport {
+            operations,
+            hot_operations,
+            bytes: operations * bytes as u64,
+            seconds,
+            operations_per_second,
+        })
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.to.flush().map_err(|e| self.broken(e))
+    }
+
+    fn expect(&mut self, key: u32, expected: &Reply) -> Result<()> {
+        let reply = read_reply(&mut self.from).map_err(|e| self.broken(e))?;
+        if reply == *expected {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Data, format!("key {key}"))
+            .cause(format!("the server answered {reply:?} instead of {expected:?}"))
+            .remedy("fill the server first, with the same keys and value size"))
+    }
+
+    fn broken(&self, error: io::Error) -> Error {
+        Error::new(ErrorKind::Io, format!("connection to {}", self.name))
+            .cause(error)
+            .remedy("the server has gone; see its log")
+    }
+}
+
+type Streams = (Box<dyn Read>, Box<dyn Write>);
+
+fn unix(path: &str) -> io::Result<Streams> {
+    let stream = UnixStream::connect(path)?;
+    Ok((Box::new(stream.try_clone()?), Box::new(stream)))
+}
+
+fn tcp(address: &str) -> io::Result<Streams> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    Ok((Box::new(stream.try_clone()?), Box::new(stream)))
+}
+
+fn name(key: u32) -> Vec<u8> {
+    format!("key:{key:010}").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hotspot::Layout;
+    use std::io::BufRead;
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    /// Answers every command with what `answer` says of its words.
+    fn server(path: &std::path::Path, answer: fn(&[Vec<u8>]) -> Vec<u8>) {
+        let listener = UnixListener::bind(path).unwrap();
+        thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let (mut from, mut to) = (BufReader::new(stream.try_clone().unwrap()), stream);
+            while let Some(words) = read_command(&mut from) {
+                if to.write_all(&answer(&words)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn read_command(from: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
+        let mut number = || {
+            let mut line = String::new();
+            from.read_line(&mut line).ok().filter(|n| *n > 0)?;
+            line.trim_end()[1..].parse::<usize>().ok()
+        };
+        let count = number()?;
+        let mut words = Vec::new();
+        for _ in 0..count {
+            let mut line = String::new();
+            from.read_line(&mut line).ok()?;
+            let mut word = vec![0; line.trim_end()[1..].parse::<usize>().ok()? + 2];
+            from.read_exact(&mut word).ok()?;
+            word.truncate(word.len() - 2);
+            words.push(word);
+        }
+        Some(words)
+    }
+
+    #[test]
+    fn fills_every_key_with_marked_values() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        server(&path, |words| {
+            let key: u32 = String::from_utf8_lossy(&words[1][4..]).parse().unwrap();
+            let hot = key == 3 || key == 4;
+            if value::is_whole(&words[2], key, hot) {
+                b"+OK\r\n".to_vec()
+            } else {
+                b"-ERR torn\r\n".to_vec()
+            }
+        });
+        let spot = Hotspot::new(20, 0.1, 1.0, Layout::Run(0.15));
+        Client::connect(path.to_str().unwrap()).unwrap().fill(20, 1000, &spot).unwrap();
+    }
+
+    #[test]
+    fn a_value_of_another_size_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        server(&path, |_| b"$3\r\nabc\r\n".to_vec());
+        let spot = Hotspot::new(20, 0.1, 1.0, Layout::Run(0.0));
+        let mut client = Client::connect(path.to_str().unwrap()).unwrap();
+        let error = client.load(&spot, 4, 1, Duration::from_secs(60)).unwrap_err();
+        assert!(error.to_string().contains("answered Bulk(3) instead of Bulk(4)"), "{error}");
+    }
+
+    #[test]
+    fn nobody_there_is_one_line() {
+        let error = Client::connect("/nonexistent/socket").err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::NoTarget);
+    }
+}

@@ -1,0 +1,199 @@
+//! The truth about a Redis server: where in its memory the values of its hot keys lie.
+//!
+//! Copies of values are everywhere in a server: query buffers, replies, freed memory. The value
+//! itself is told from them by its header: Redis keeps a string as an SDS, whose length and type
+//! stand right before its bytes (redis, src/sds.h).
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use tierscope_core::{Error, ErrorKind, Range, RangeSet, Result, SpaceId};
+
+use crate::proc_mem::ProcMem;
+use crate::value::{self, MAGIC, MARK, Mark};
+
+/// Bytes read at once in the search for marks.
+const CHUNK: usize = 4 << 20;
+
+/// Where hot values lie.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Truth {
+    /// The server.
+    pub pid: u32,
+    /// Keys looked for.
+    pub keys: u32,
+    /// Bytes of one value.
+    pub value_bytes: usize,
+    /// Start and end of the hot values, ascending, adjacent ones merged.
+    pub hot: Vec<[u64; 2]>,
+    /// Bytes in `hot`.
+    pub hot_bytes: u64,
+    /// Bytes of the values of all other keys.
+    pub cold_bytes: u64,
+    /// `/sys/kernel/mm/transparent_hugepage/enabled`.
+    pub thp: String,
+    /// KiB of the server in transparent huge pages.
+    pub thp_kib: u64,
+}
+
+/// Finds the values of `keys` keys.
+///
+/// # Errors
+/// [`ErrorKind::Data`] if a key's value is not there, or is there more than once.
+pub fn find(mem: &ProcMem, pid: u32, keys: u32, value_bytes: usize, thp: String) -> Result<Truth> {
+    let mut search = Search { mem, value_bytes, found: HashMap::new(), twice: 0 };
+    for (start, end) in mem.data_mappings()? {
+        search.mapping(start, end);
+    }
+    search.check(keys)?;
+    let ranges = |hot| search.ranges(hot);
+    let (hot, cold) = (ranges(true), ranges(false));
+    Ok(Truth {
+        pid,
+        keys,
+        value_bytes,
+        hot: hot.as_slice().iter().map(|range| [range.start, range.end]).collect(),
+        hot_bytes: hot.bytes(),
+        cold_bytes: cold.bytes(),
+        thp,
+        thp_kib: mem.huge_kib()?,
+    })
+}
+
+struct Search<'a> {
+    mem: &'a ProcMem,
+    value_bytes: usize,
+    found: HashMap<u32, (u64, bool)>,
+    twice: u32,
+}
+
+impl Search<'_> {
+    /// Looks for values in `start..end`.
+    fn mapping(&mut self, start: u64, end: u64) {
+        let mut chunk = vec![0; CHUNK];
+        let mut at = start;
+        while at < end {
+            let wanted = CHUNK.min((end - at) as usize);
+            let there = self.mem.read(at, &mut chunk[..wanted]);
+            if there < MARK {
+                return;
+            }
+            let past = self.chunk(at, &chunk[..there]);
+            // A mark may begin in this chunk and end in the next.
+            at += past.max(there - MARK + 1) as u64;
+        }
+    }
+
+    /// Looks for values that begin in `chunk`, which lies at `base`; gives the offset up to which
+    /// nothing is left to find.
+    fn chunk(&mut self, base: u64, chunk: &[u8]) -> usize {
+        let mut at = 0;
+        while let Some(next) = chunk.get(at..).and_then(|rest| value::find(rest, MAGIC)) {
+            at += next;
+            let begins = Mark::read(&chunk[at..]).filter(|mark| mark.offset == 0);
+            let whole = begins.is_some_and(|mark| self.take(base + at as u64, mark));
+            at += if whole { self.value_bytes } else { MAGIC.len() };
+        }
+        at
+    }
+
+    /// Keeps the value at `at` if it is one and whole.
+    fn take(&mut self, at: u64, mark: Mark) -> bool {
+        let mut bytes = vec![0; self.value_bytes];
+        let there = self.mem.read(at, &mut bytes);
+        let whole = there == bytes.len() && value::is_whole(&bytes, mark.key, mark.hot);
+        if !whole || !self.is_string(at) {
+            return false;
+        }
+        self.twice += u32::from(self.found.insert(mark.key, (at, mark.hot)).is_some());
+        true
+    }
+
+    /// Whether an SDS header of our values' length stands before `at`.
+    fn is_string(&self, at: u64) -> bool {
+        let mut header = [0; 17];
+        let from = at.saturating_sub(header.len() as u64);
+        self.mem.read(from, &mut header) == header.len()
+            && sds_length(&header) == Some(self.value_bytes as u64)
+    }
+
+    fn check(&self, keys: u32) -> Result<()> {
+        let found = self.found.len() as u32;
+        if found == keys && self.twice == 0 {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Data, "the truth is incomplete")
+            .cause(format!("found {found} of {keys} values, {} of them twice", self.twice))
+            .remedy(
+                "fill the server once, with the same keys and value size, and stop the load first",
+            ))
+    }
+
+    fn ranges(&self, hot: bool) -> RangeSet {
+        let values = self.found.values().filter(|(_, is_hot)| *is_hot == hot);
+        values.map(|(at, _)| Range::new(SpaceId(0), *at, at + self.value_bytes as u64)).collect()
+    }
+}
+
+/// The length in the SDS header that `before`, the bytes before a string, ends with: length,
+/// allocation, then a byte of type, which tells the width of both; its upper bits are zero.
+fn sds_length(before: &[u8; 17]) -> Option<u64> {
+    let width = match before[16] {
+        1 => 1,
+        2 => 2,
+        3 => 4,
+        4 => 8,
+        _ => return None,
+    };
+    let begin = 16 - 2 * width;
+    let mut length = [0; 8];
+    length[..width].copy_from_slice(&before[begin..begin + width]);
+    Some(u64::from_le_bytes(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_header_tells_the_length_in_its_own_width() {
+        let header = |tail: &[u8]| {
+            let mut before = [0xEE; 17];
+            before[17 - tail.len()..].copy_from_slice(tail);
+            before
+        };
+        assert_eq!(sds_length(&header(&[200, 201, 1])), Some(200));
+        assert_eq!(sds_length(&header(&[0x10, 0x27, 0x10, 0x27, 2])), Some(10_000));
+        assert_eq!(sds_length(&header(&[0, 0, 1, 0, 9, 0, 1, 0, 3])), Some(65_536));
+        assert_eq!(sds_length(&header(b"$4096\r\n")), None);
+    }
+
+    /// A value in our own memory with an SDS header of its length before it, or with a reply's.
+    fn planted(key: u32, hot: bool, bytes: usize, header: bool) -> Vec<u8> {
+        let mut data = vec![0; 17 + bytes];
+        value::fill(&mut data[17..], key, hot);
+        let tail = if header { [bytes as u8, (bytes >> 8) as u8, 0, 0, 2] } else { *b"600\r\n" };
+        data[12..17].copy_from_slice(&tail);
+        data
+    }
+
+    #[test]
+    fn values_are_found_and_their_copies_are_not() {
+        let bytes = 600;
+        let (hot, cold, copy) = (
+            planted(0, true, bytes, true),
+            planted(1, false, bytes, true),
+            planted(0, true, bytes, false),
+        );
+        let mem = ProcMem::open(Path::new("/proc"), std::process::id()).unwrap();
+        let mut search = Search { mem: &mem, value_bytes: bytes, found: HashMap::new(), twice: 0 };
+        for data in [&hot, &cold, &copy] {
+            search.mapping(data.as_ptr() as u64, data.as_ptr() as u64 + data.len() as u64);
+        }
+        search.check(2).unwrap();
+        assert_eq!(search.found[&0], (hot[17..].as_ptr() as u64, true));
+        assert_eq!((search.ranges(true).bytes(), search.ranges(false).bytes()), (600, 600));
+        assert!(search.check(3).unwrap_err().to_string().contains("found 2 of 3"));
+    }
+}
