@@ -43,7 +43,7 @@ pub use ports::{
 };
 pub use radix::{Level, LevelSet, PAGE_SHIFT, PAGE_SIZE, Radix};
 pub use ranges::RangeSet;
-pub use region::{Region, Snapshot};
+pub use region::{CONFIRMED, Region, Snapshot};
 pub use rng::Rng;
 pub use rule::{
     Compare, Filter, Key, Operand, Operator, ReadEffect, RequestField, RequestKind, Rule, Trigger,

@@ -2,7 +2,7 @@
 //!
 //! - **Frequency** of a region: sampling hits / samples of its last window, 0..1
 //!   ([`Region::frequency`]).
-//! - **Hot**: frequency at least [`HOT_FREQUENCY`] in the last window.
+//! - **Hot**: frequency at least [`HOT_FREQUENCY`] in the last window ([`Region::is_hot`]).
 //! - **Precision**, **recall**, **F1**, **false-hot share**: [`Accuracy`], all by bytes.
 //! - **Detection time**: [`detection_time`].
 
@@ -19,7 +19,7 @@ pub const STEADY_WINDOWS: usize = 4;
 /// The bytes of the regions whose frequency is at least `threshold`.
 #[must_use]
 pub fn hot(snapshot: &Snapshot, threshold: f64) -> RangeSet {
-    let is_hot = |region: &&Region| region.samples > 0 && region.frequency() >= threshold;
+    let is_hot = |region: &&Region| region.is_hot(threshold);
     snapshot.regions.iter().filter(is_hot).map(|region| region.range).collect()
 }
 
@@ -122,6 +122,7 @@ mod tests {
             samples: 40,
             age: 0,
             level: None,
+            confidence: 1.0,
         };
         let snapshot =
             Snapshot { regions: vec![region(0, 5.0), region(10, 4.0)], ..Default::default() };

@@ -17,7 +17,13 @@ pub struct Region {
     /// Coarsest page-table level that told about the region in this window; `None` where the
     /// instrument knows no levels or did not look.
     pub level: Option<Level>,
+    /// How sure the instrument is that heat inside the region is where it says, 0..1. 1 where an
+    /// instrument makes no difference; below [`CONFIRMED`] a region is not called hot.
+    pub confidence: f32,
 }
+
+/// Confidence from which a region may be called hot.
+pub const CONFIRMED: f32 = 0.5;
 
 impl Region {
     /// Share of the samples that were hits, 0..1; 0 for a region never looked at (METRICS.md).
@@ -27,6 +33,12 @@ impl Region {
             return 0.0;
         }
         (f64::from(self.hits) / f64::from(self.samples)).min(1.0)
+    }
+
+    /// Whether the frequency is at least `threshold` and the instrument is sure enough of it.
+    #[must_use]
+    pub fn is_hot(&self, threshold: f64) -> bool {
+        self.samples > 0 && self.frequency() >= threshold && self.confidence >= CONFIRMED
     }
 }
 
@@ -51,8 +63,12 @@ mod tests {
     #[test]
     fn frequency_is_hits_over_samples() {
         let range = Range::new(SpaceId(0), 0, 4096);
-        let mut region = Region { range, hits: 5.0, samples: 40, age: 0, level: None };
+        let mut region =
+            Region { range, hits: 5.0, samples: 40, age: 0, level: None, confidence: 1.0 };
         assert!((region.frequency() - 0.125).abs() < 1e-9);
+        assert!(region.is_hot(0.125));
+        region.confidence = 0.4;
+        assert!(!region.is_hot(0.125), "not sure enough");
         region.samples = 0;
         assert_eq!(region.frequency(), 0.0);
     }

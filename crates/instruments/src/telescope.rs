@@ -435,7 +435,14 @@ fn is_worth_splitting(zone: &Zone) -> bool {
 }
 
 fn region_of(zone: &Zone, samples: u32) -> Region {
-    Region { range: zone.range, hits: zone.hits as f32, samples, age: zone.age, level: zone.level }
+    Region {
+        range: zone.range,
+        hits: zone.hits as f32,
+        samples,
+        age: zone.age,
+        level: zone.level,
+        confidence: 1.0,
+    }
 }
 
 /// Merges like neighbours whose union splits at `level` or below, at the boundary between them.
