@@ -137,18 +137,26 @@ void ts_walk_unlock(struct ts_walk *w)
 	rcu_read_unlock();
 }
 
-/* The kernel's idea of present: PROT_NONE and NUMA hinting entries hold a page too. */
-static bool is_present(unsigned long entry, int level)
+/*
+ * The kernel's idea of present: PROT_NONE and NUMA hinting entries hold a page
+ * too. (native_make_*: without Xen PV an entry is what it reads as.)
+ */
+static inline bool is_present(unsigned long entry, int level)
 {
 	switch (level) {
 	case 1:
 	case 3:		/* a huge page of hugetlb can be PROT_NONE here */
-		return pte_present(__pte(entry));
+		return pte_present(native_make_pte(entry));
 	case 2:		/* PSE stays while a huge page is being split */
-		return pmd_present(__pmd(entry));
+		return pmd_present(native_make_pmd(entry));
 	default:
 		return entry & _PAGE_PRESENT;
 	}
+}
+
+static inline bool is_leaf(unsigned long entry, int level)
+{
+	return level == 1 || (entry & _PAGE_PSE);
 }
 
 /*
@@ -176,34 +184,15 @@ static u8 pte_leaf_kind(pte_t pte)
 static u8 kind_of(unsigned long entry, int level,
 		  const struct vm_area_struct *vma)
 {
-	if (level > 1 && !(entry & _PAGE_PSE))
+	if (!is_leaf(entry, level))
 		return TIERSCOPE_KIND_TABLE;
 	if (vma->vm_flags & VM_HUGETLB)
 		return TIERSCOPE_KIND_HUGETLB;
 	if (level == 1)
-		return pte_leaf_kind(__pte(entry));
+		return pte_leaf_kind(native_make_pte(entry));
 	if (level == 2)
-		return pmd_leaf_kind(vma, __pmd(entry));
+		return pmd_leaf_kind(vma, native_make_pmd(entry));
 	return TIERSCOPE_KIND_SPECIAL;	/* DAX or a PFN mapping of 1 GiB */
-}
-
-static bool test_young(unsigned long *slot, bool clear)
-{
-	if (clear && test_bit(_PAGE_BIT_ACCESSED, slot))
-		return test_and_clear_bit(_PAGE_BIT_ACCESSED, slot);
-	return test_bit(_PAGE_BIT_ACCESSED, slot);
-}
-
-/*
- * Under PTI the top level exists twice: the CPU walks from one copy in user
- * mode and from the other in kernel mode, and sets ACCESSED there only. Both
- * are the process's doing, so that both are tested, and both are cleared.
- */
-static bool test_young_top(unsigned long *slot, bool clear)
-{
-	unsigned long *user = (unsigned long *)kernel_to_user_pgdp((pgd_t *)slot);
-
-	return test_young(slot, clear) | test_young(user, clear);
 }
 
 /*
@@ -211,33 +200,50 @@ static bool test_young_top(unsigned long *slot, bool clear)
  * tells it by another way. Only pages that reclaim looks at matter: hugetlb
  * and special pages are on no LRU list.
  */
-static void hand_back(unsigned long entry, int level)
+static void hand_back(unsigned long entry, int level,
+		      const struct vm_area_struct *vma)
 {
-	struct page *page = level == 1 ? pte_page(__pte(entry)) :
-					 pmd_page(__pmd(entry));
+	struct page *page;
 
+	if (!TS_HANDBACK || kind_of(entry, level, vma) != TIERSCOPE_KIND_PAGE)
+		return;
+	page = level == 1 ? pte_page(native_make_pte(entry)) :
+			    pmd_page(native_make_pmd(entry));
 	folio_set_young(page_folio(page));
 }
 
-static struct ts_verdict judge_slot(unsigned long *slot, int level,
-				    const struct vm_area_struct *vma,
-				    bool clear)
+/* ACCESSED of the entry that was read as @entry; no write if it is clear. */
+static inline bool test_young(unsigned long *slot, unsigned long entry, bool clear)
 {
-	unsigned long entry = READ_ONCE(*slot);
-	struct ts_verdict v = { TIERSCOPE_STATE_ABSENT, TIERSCOPE_KIND_NONE };
-	bool young;
+	if (!(entry & _PAGE_ACCESSED))
+		return false;
+	return !clear || test_and_clear_bit(_PAGE_BIT_ACCESSED, slot);
+}
 
-	if (!is_present(entry, level))
-		return v;
-	v.kind = kind_of(entry, level, vma);
-	if (level == ts_top_level() && ts_pti())
-		young = test_young_top(slot, clear);
-	else
-		young = test_young(slot, clear);
-	if (young && clear && v.kind == TIERSCOPE_KIND_PAGE)
-		hand_back(entry, level);
-	v.state = young ? TIERSCOPE_STATE_YOUNG : TIERSCOPE_STATE_OLD;
-	return v;
+/*
+ * Under PTI the top level exists twice: the CPU walks from one copy in user
+ * mode and from the other in kernel mode, and sets ACCESSED there only. Both
+ * are the process's doing, so that both are tested, and both are cleared.
+ */
+static bool test_young_user_copy(unsigned long *slot, int level, bool clear)
+{
+	if (level != ts_top_level() || !ts_pti())
+		return false;
+	slot = (unsigned long *)kernel_to_user_pgdp((pgd_t *)slot);
+	return test_young(slot, READ_ONCE(*slot), clear);
+}
+
+/* @entry: what *@slot was read as, and present */
+static inline bool is_young(unsigned long *slot, unsigned long entry, int level,
+		     const struct vm_area_struct *vma, bool clear)
+{
+	bool young = test_young(slot, entry, clear);
+
+	if (level >= 4)
+		young |= test_young_user_copy(slot, level, clear);
+	else if (young && clear && is_leaf(entry, level))
+		hand_back(entry, level, vma);
+	return young;
 }
 
 /**
@@ -251,7 +257,37 @@ static struct ts_verdict judge_slot(unsigned long *slot, int level,
 struct ts_verdict ts_judge(const struct ts_walk *w,
 			   const struct vm_area_struct *vma, bool clear)
 {
-	return judge_slot(w->slot, w->level, vma, clear);
+	struct ts_verdict v = { TIERSCOPE_STATE_ABSENT, TIERSCOPE_KIND_NONE };
+	unsigned long entry = READ_ONCE(*w->slot);
+
+	if (!is_present(entry, w->level))
+		return v;
+	v.kind = kind_of(entry, w->level, vma);
+	v.state = is_young(w->slot, entry, w->level, vma, clear) ?
+			TIERSCOPE_STATE_YOUNG : TIERSCOPE_STATE_OLD;
+	return v;
+}
+
+/* @level is a constant where it matters: level 1 is the bulk of every scan. */
+static __always_inline void judge_run(const struct ts_walk *w, int level,
+				      const struct vm_area_struct *vma,
+				      unsigned int n, bool clear,
+				      struct ts_run *run)
+{
+	unsigned long *slot = w->slot;
+	u64 bit;
+
+	for (bit = 1; n--; bit <<= 1, slot++) {
+		unsigned long entry = READ_ONCE(*slot);
+
+		if (!is_present(entry, level))
+			continue;
+		run->present |= bit;
+		if (is_leaf(entry, level))
+			run->leaf |= bit;
+		if (is_young(slot, entry, level, vma, clear))
+			run->young |= bit;
+	}
 }
 
 /**
@@ -265,19 +301,11 @@ struct ts_verdict ts_judge(const struct ts_walk *w,
 void ts_judge_run(const struct ts_walk *w, const struct vm_area_struct *vma,
 		  unsigned int n, bool clear, struct ts_run *run)
 {
-	unsigned int i;
+	struct ts_run found = { 0 };
 
-	*run = (struct ts_run){ 0 };
-	for (i = 0; i < n; i++) {
-		struct ts_verdict v = judge_slot(w->slot + i, w->level, vma,
-						 clear);
-
-		if (v.state == TIERSCOPE_STATE_ABSENT)
-			continue;
-		run->present |= 1ULL << i;
-		if (v.state == TIERSCOPE_STATE_YOUNG)
-			run->young |= 1ULL << i;
-		if (v.kind != TIERSCOPE_KIND_TABLE)
-			run->leaf |= 1ULL << i;
-	}
+	if (w->level == 1)
+		judge_run(w, 1, vma, n, clear, &found);
+	else
+		judge_run(w, w->level, vma, n, clear, &found);
+	*run = found;
 }
