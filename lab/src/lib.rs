@@ -9,6 +9,7 @@ pub mod console;
 pub mod cpio;
 pub mod error;
 pub mod fetch;
+pub mod guest;
 pub mod initramfs;
 pub mod kbuild;
 pub mod kernels;

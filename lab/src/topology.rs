@@ -201,7 +201,10 @@ mod tests {
     #[test]
     fn a_flat_machine_needs_no_numa_arguments() {
         let all = Topologies::load().unwrap();
-        assert_eq!(all.get("flat").unwrap().qemu_args(1024, 2), ["-machine", "q35", "-smp", "2,sockets=1"]);
+        assert_eq!(
+            all.get("flat").unwrap().qemu_args(1024, 2),
+            ["-machine", "q35", "-smp", "2,sockets=1"]
+        );
     }
 
     #[test]

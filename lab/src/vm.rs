@@ -107,7 +107,7 @@ pub struct Ending {
 pub struct Stream {
     /// Begins each line.
     pub prefix: String,
-    /// Also the kernel's console, not only the job.
+    /// Also the kernel's console and the shell's trace of the job, not only what the job prints.
     pub console: bool,
     /// Show nothing at all.
     pub quiet: bool,
@@ -272,7 +272,8 @@ impl<'a> Watch<'a> {
     }
 
     fn job_line(&mut self, text: String) {
-        if !self.stream.quiet {
+        let trace = text.starts_with("+ ") && !self.stream.console;
+        if !self.stream.quiet && !trace {
             eprintln!("{}| {text}", self.stream.prefix);
         }
         if self.last_words.len() == LAST_WORDS {

@@ -1,0 +1,200 @@
+//! `mutator`: an address space that never holds still. Threads map, unmap, move, protect and
+//! advise memory, fork, execute this program again and die, as the seed says.
+//!
+//! Usage: mutator SEED THREADS LIFE_MS. The process keeps its pid through its lives; it ends when its parent does.
+
+use std::io;
+use std::process::ExitCode;
+use std::ptr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tierscope_core::Rng;
+
+const PAGE: usize = 4096;
+/// Largest mapping: a few page-middle-directory entries, so that huge pages come and go.
+const LARGEST: usize = 8 << 20;
+/// Mappings a thread keeps.
+const KEPT: usize = 8;
+/// `MADV_COLLAPSE` of Linux 6.1 (include/uapi/asm-generic/mman-common.h).
+const MADV_COLLAPSE: libc::c_int = 25;
+
+/// A mapping of one thread's own.
+#[derive(Clone, Copy)]
+struct Area {
+    start: usize,
+    bytes: usize,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<u64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
+    let [seed, threads, life_ms] = arguments[..] else {
+        eprintln!("usage: mutator SEED THREADS LIFE_MS");
+        return ExitCode::from(2);
+    };
+    // SAFETY: prctl touches no memory of ours.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let end = Instant::now() + Duration::from_millis(life_ms);
+    let workers: Vec<_> =
+        (0..threads).map(|i| thread::spawn(move || Worker::new(seed + i).live(end))).collect();
+    for worker in workers {
+        if worker.join().is_err() {
+            return ExitCode::FAILURE;
+        }
+    }
+    // Half of all lives end in another program, half in death.
+    if Rng::seeded(seed).below(2) == 0 {
+        again(seed + 1000, threads, life_ms)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// Executes this program in this process.
+fn again(seed: u64, threads: u64, life_ms: u64) -> ExitCode {
+    use std::os::unix::process::CommandExt;
+    let arguments = [seed, threads, life_ms].map(|n| n.to_string());
+    let error = std::process::Command::new("/proc/self/exe").args(arguments).exec();
+    eprintln!("mutator: exec: {error}");
+    ExitCode::FAILURE
+}
+
+struct Worker {
+    rng: Rng,
+    areas: Vec<Area>,
+}
+
+impl Worker {
+    fn new(seed: u64) -> Self {
+        Worker { rng: Rng::seeded(seed), areas: Vec::with_capacity(KEPT) }
+    }
+
+    fn live(mut self, end: Instant) {
+        while Instant::now() < end {
+            self.act();
+        }
+    }
+
+    fn act(&mut self) {
+        if self.areas.is_empty() || (self.areas.len() < KEPT && self.rng.below(4) == 0) {
+            return self.map();
+        }
+        let i = self.rng.below(self.areas.len() as u64) as usize;
+        match self.rng.below(20) {
+            0..=1 => self.unmap(i),
+            2..=4 => self.remap(i),
+            5..=7 => self.protect(i),
+            8..=9 => self.advise(i, libc::MADV_HUGEPAGE),
+            10 => self.advise(i, libc::MADV_NOHUGEPAGE),
+            11..=12 => self.advise(i, MADV_COLLAPSE),
+            13..=14 => self.advise(i, libc::MADV_DONTNEED),
+            15 => self.fork(i),
+            _ => self.touch(i),
+        }
+    }
+
+    fn map(&mut self) {
+        let pages = 1 + self.rng.below((LARGEST / PAGE) as u64) as usize;
+        let shared = self.rng.below(4) == 0;
+        let kind = if shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        let flags = kind | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                pages * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
+        if start != libc::MAP_FAILED {
+            self.areas.push(Area { start: start as usize, bytes: pages * PAGE });
+            self.touch(self.areas.len() - 1);
+        }
+    }
+
+    /// A random part of an area, whole pages, never empty.
+    fn part(&mut self, area: Area) -> (usize, usize) {
+        let pages = (area.bytes / PAGE) as u64;
+        let first = self.rng.below(pages);
+        let count = 1 + self.rng.below(pages - first);
+        (area.start + first as usize * PAGE, count as usize * PAGE)
+    }
+
+    fn touch(&mut self, i: usize) {
+        let (start, bytes) = self.part(self.areas[i]);
+        for page in (start..start + bytes).step_by(PAGE) {
+            // SAFETY: the page is of an area of ours, which is writable between calls of act.
+            unsafe { (page as *mut u8).write_volatile(1) };
+        }
+    }
+
+    fn unmap(&mut self, i: usize) {
+        let area = self.areas.swap_remove(i);
+        // SAFETY: the area is ours alone and forgotten with this call.
+        unsafe { libc::munmap(area.start as *mut _, area.bytes) };
+    }
+
+    /// Grows, shrinks or moves an area.
+    fn remap(&mut self, i: usize) {
+        let area = self.areas[i];
+        let bytes = PAGE * (1 + self.rng.below((LARGEST / PAGE) as u64) as usize);
+        // SAFETY: the area is ours alone; the kernel chooses where it goes.
+        let start =
+            unsafe { libc::mremap(area.start as *mut _, area.bytes, bytes, libc::MREMAP_MAYMOVE) };
+        if start == libc::MAP_FAILED {
+            return;
+        }
+        // Pages behind the end of a shared area's object cannot be touched: keep what there was.
+        let kept = bytes.min(area.bytes);
+        self.areas[i] = Area { start: start as usize, bytes: kept };
+        if bytes > kept {
+            // SAFETY: the tail was just added by mremap and nobody knows of it.
+            unsafe { libc::munmap((start as usize + kept) as *mut _, bytes - kept) };
+        }
+    }
+
+    /// Takes access away from a part and gives it back.
+    fn protect(&mut self, i: usize) {
+        let (start, bytes) = self.part(self.areas[i]);
+        let protect = |protection| {
+            // SAFETY: no other thread touches this thread's areas.
+            unsafe { libc::mprotect(start as *mut _, bytes, protection) }
+        };
+        protect(libc::PROT_NONE);
+        let back = protect(libc::PROT_READ | libc::PROT_WRITE);
+        assert!(back == 0, "mprotect: {}", io::Error::last_os_error());
+    }
+
+    fn advise(&mut self, i: usize, advice: libc::c_int) {
+        let (start, bytes) = self.part(self.areas[i]);
+        // SAFETY: the contents of our areas do not matter; the kernel checks the rest.
+        unsafe { libc::madvise(start as *mut _, bytes, advice) };
+    }
+
+    /// A child that breaks copy-on-write pages, unmaps some and dies.
+    fn fork(&mut self, i: usize) {
+        let area = self.areas[i];
+        // SAFETY: the child calls only what is safe after fork in a program with threads.
+        match unsafe { libc::fork() } {
+            0 => {
+                for page in (area.start..area.start + area.bytes).step_by(PAGE) {
+                    // SAFETY: the child has its own copy of the area.
+                    unsafe { (page as *mut u8).write_volatile(2) };
+                }
+                // SAFETY: the area is not used again; _exit runs nothing of ours.
+                unsafe {
+                    libc::munmap(area.start as *mut _, area.bytes);
+                    libc::_exit(0)
+                }
+            }
+            -1 => eprintln!("mutator: fork: {}", io::Error::last_os_error()),
+            child => {
+                // SAFETY: waits for our own child; no status is wanted.
+                unsafe { libc::waitpid(child, ptr::null_mut(), 0) };
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! `prober`: probes and scans random addresses at random levels of mutators, attaching again when they
+//! turn into something else, and checks that nothing of them stays behind.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use serde::Serialize;
+use tierscope_core::{AccessedSet, Error, ErrorKind, Level, Range, Result, Rng, ScanMode, SpaceId};
+use tierscope_lab::guest::leaks::{Held, settle};
+use tierscope_lab::guest::unload::{Unload, unload};
+use tierscope_linux::abi;
+use tierscope_linux::module::{Attachment, Module, Presence};
+
+/// Stress the kernel module. Exit codes: 0 all checks hold, 1 one does not, 2 wrong use.
+#[derive(Parser)]
+struct Cli {
+    /// Probes to make, over all threads.
+    #[arg(long, default_value_t = 10_000_000)]
+    probes: u64,
+    /// Mutators alive at any time.
+    #[arg(long, default_value_t = 3)]
+    mutators: usize,
+    /// Threads that probe.
+    #[arg(long, default_value_t = 2)]
+    threads: u64,
+    /// Milliseconds that a mutator lives before it executes itself again or dies.
+    #[arg(long, default_value_t = 700)]
+    life_ms: u64,
+    /// Seed of all that is drawn.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The mutator program.
+    #[arg(long, default_value = "mutator")]
+    mutator: PathBuf,
+}
+
+/// What was done and what came of it.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    probes: u64,
+    young: u64,
+    old: u64,
+    absent: u64,
+    unmapped: u64,
+    refused: u64,
+    cleared: u64,
+    scans: u64,
+    scanned_entries: u64,
+    attaches: u64,
+    gone: u64,
+    mutators: u64,
+    seconds: f64,
+    unload_in_use: String,
+    unload_after: String,
+    held_before: Option<Held>,
+    held_after: Option<Held>,
+    failures: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(report) => {
+            println!("{}", serde_json::to_string(&report).unwrap_or_default());
+            report.failures.iter().for_each(|failure| eprintln!("prober: {failure}"));
+            ExitCode::from(u8::from(!report.failures.is_empty()))
+        }
+        Err(error) => {
+            eprintln!("prober: {error}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<Report> {
+    let before = Held::now();
+    let started = Instant::now();
+    let module = Module::open()?;
+    let herd = Herd::new(cli)?;
+    let mut report = probe_all(cli, &herd)?;
+    report.seconds = started.elapsed().as_secs_f64();
+    report.mutators = u64::from(herd.born.load(Ordering::Relaxed));
+    let attachment = herd.attach(&module, 0)?;
+    report.unload_in_use = answer(unload(abi::DEVICE_NAME));
+    drop((attachment, module, herd));
+    let after = settle(&before, Duration::from_secs(20));
+    report.unload_after = answer(unload(abi::DEVICE_NAME));
+    (report.held_before, report.held_after) = (Some(before), Some(after));
+    report.failures = failures(cli, &report, after.is_back_at(&before));
+    Ok(report)
+}
+
+fn answer(unload: Unload) -> String {
+    format!("{unload:?}")
+}
+
+fn failures(cli: &Cli, report: &Report, freed: bool) -> Vec<String> {
+    let checks = [
+        (report.probes >= cli.probes, "fewer probes were made than asked for"),
+        (report.young > 0 && report.old > 0, "no entry was seen young and none old"),
+        (report.gone > 0, "no target ended or executed another program while watched"),
+        (
+            report.unload_in_use == answer(Unload::InUse),
+            "the module could be unloaded while in use",
+        ),
+        (report.unload_after == answer(Unload::Done), "the module could not be unloaded after use"),
+        (freed, "address spaces or page tables stayed behind"),
+    ];
+    checks.iter().filter(|(holds, _)| !holds).map(|(_, failure)| (*failure).to_owned()).collect()
+}
+
+fn probe_all(cli: &Cli, herd: &Herd) -> Result<Report> {
+    let left = AtomicU64::new(cli.probes);
+    let reports = thread::scope(|scope| {
+        let spawn = |i| {
+            scope.spawn({
+                let left = &left;
+                move || Prober::new(herd, cli.seed + i)?.until_done(left)
+            })
+        };
+        let threads: Vec<_> = (0..cli.threads).map(spawn).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(panicked())))
+            .collect::<Result<Vec<_>>>()
+    })?;
+    Ok(reports.into_iter().fold(Report::default(), sum))
+}
+
+fn panicked() -> Error {
+    Error::new(ErrorKind::Other, "a probing thread panicked")
+}
+
+fn sum(mut all: Report, one: Report) -> Report {
+    all.probes += one.probes;
+    all.young += one.young;
+    all.old += one.old;
+    all.absent += one.absent;
+    all.unmapped += one.unmapped;
+    all.refused += one.refused;
+    all.cleared += one.cleared;
+    all.scans += one.scans;
+    all.scanned_entries += one.scanned_entries;
+    all.attaches += one.attaches;
+    all.gone += one.gone;
+    all
+}
+
+/// Mutators; one that dies is replaced.
+struct Herd {
+    program: PathBuf,
+    life_ms: u64,
+    born: AtomicU32,
+    children: Vec<Mutex<Child>>,
+}
+
+impl Herd {
+    fn new(cli: &Cli) -> Result<Self> {
+        let mut herd = Herd {
+            program: cli.mutator.clone(),
+            life_ms: cli.life_ms,
+            born: AtomicU32::new(0),
+            children: Vec::new(),
+        };
+        for _ in 0..cli.mutators.max(1) {
+            let child = herd.spawn()?;
+            herd.children.push(Mutex::new(child));
+        }
+        Ok(herd)
+    }
+
+    fn spawn(&self) -> Result<Child> {
+        let number = self.born.fetch_add(1, Ordering::Relaxed);
+        let arguments = [(number * 7).to_string(), "3".to_owned(), self.life_ms.to_string()];
+        Command::new(&self.program).args(arguments).stdin(Stdio::null()).spawn().map_err(|e| {
+            Error::new(ErrorKind::Missing, format!("cannot start {}", self.program.display()))
+                .cause(e)
+        })
+    }
+
+    /// The pid in a place, that of a new mutator if the old one died.
+    fn pid(&self, place: usize) -> Result<u32> {
+        let mut child = self.children[place].lock().map_err(|_| panicked())?;
+        match child.try_wait() {
+            Ok(None) => {}
+            Ok(Some(status)) if status.success() => *child = self.spawn()?,
+            Ok(Some(status)) => {
+                return Err(Error::new(ErrorKind::Other, "a mutator failed").cause(status));
+            }
+            Err(error) => {
+                return Err(Error::new(ErrorKind::Other, "cannot wait for a mutator").cause(error));
+            }
+        }
+        Ok(child.id())
+    }
+
+    /// Attaches to the mutator in a place; one that dies meanwhile is followed by the next.
+    fn attach(&self, module: &Module, place: usize) -> Result<Watched> {
+        loop {
+            let pid = self.pid(place)?;
+            match module.attach(pid) {
+                Ok(attachment) => return Ok(Watched { pid, attachment, mappings: mappings(pid) }),
+                Err(error) if error.kind() == ErrorKind::NoTarget => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Herd {
+    fn drop(&mut self) {
+        for child in self.children.iter_mut().filter_map(|child| child.get_mut().ok()) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+struct Watched {
+    pid: u32,
+    attachment: Attachment,
+    mappings: Vec<(u64, u64)>,
+}
+
+fn mappings(pid: u32) -> Vec<(u64, u64)> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let ranges = maps.lines().filter_map(|line| {
+        let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+        Some((hex(start)?, hex(end)?))
+    });
+    // The vsyscall page lies in the kernel's half.
+    ranges.filter(|(_, end)| *end < 1 << 47).collect()
+}
+
+const BATCH: usize = 1000;
+/// Batches after which a prober looks at the mappings again.
+const REFRESH: u64 = 16;
+/// Bytes of one scan at most: 64 Ki entries of 4 KiB, and entries of every level.
+const SCAN_MOST: u64 = 256 << 20;
+
+struct Prober<'a> {
+    herd: &'a Herd,
+    module: Module,
+    rng: Rng,
+    report: Report,
+    set: AccessedSet,
+}
+
+impl<'a> Prober<'a> {
+    fn new(herd: &'a Herd, seed: u64) -> Result<Self> {
+        let (report, set) = (Report::default(), AccessedSet::default());
+        Ok(Prober { herd, module: Module::open()?, rng: Rng::seeded(seed), report, set })
+    }
+
+    fn until_done(mut self, left: &AtomicU64) -> Result<Report> {
+        while left.load(Ordering::Relaxed) > 0 {
+            let place = self.rng.below(self.herd.children.len() as u64) as usize;
+            let mut watched = self.herd.attach(&self.module, place)?;
+            self.report.attaches += 1;
+            self.stay(&mut watched, left)?;
+        }
+        Ok(self.report)
+    }
+
+    /// Watches one address space until it is gone, or for a while.
+    fn stay(&mut self, watched: &mut Watched, left: &AtomicU64) -> Result<()> {
+        for batch in 0..4 * REFRESH {
+            if batch % REFRESH == 0 {
+                watched.mappings = mappings(watched.pid);
+            }
+            let here = self.batch(watched)? && (batch % 4 != 0 || self.scan(watched)?);
+            if !here {
+                self.report.gone += 1;
+                return Ok(());
+            }
+            let taken = BATCH as u64;
+            let more = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+                Some(n.saturating_sub(taken))
+            });
+            if more.is_ok_and(|before| before <= taken) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, watched: &mut Watched) -> Result<bool> {
+        let levels: Vec<Level> = watched.attachment.proven().highest_first().collect();
+        let mut probes: Vec<abi::Probe> =
+            (0..BATCH).map(|_| self.probe(&watched.mappings, &levels)).collect();
+        let presence = watched.attachment.probe(&mut probes)?;
+        if presence == Presence::Here {
+            probes.iter().for_each(|probe| self.count(probe));
+        }
+        Ok(presence == Presence::Here)
+    }
+
+    fn probe(&mut self, mappings: &[(u64, u64)], levels: &[Level]) -> abi::Probe {
+        let level = levels[self.rng.below(levels.len() as u64) as usize];
+        let op = if self.rng.below(2) == 0 { abi::OP_TEST } else { abi::OP_TEST_AND_CLEAR };
+        abi::Probe { addr: self.address(mappings), level: level.number(), op, ..Default::default() }
+    }
+
+    /// Mostly in a mapping, sometimes anywhere in the lower half.
+    fn address(&mut self, mappings: &[(u64, u64)]) -> u64 {
+        if mappings.is_empty() || self.rng.below(16) == 0 {
+            return self.rng.below(1 << 47);
+        }
+        let (start, end) = mappings[self.rng.below(mappings.len() as u64) as usize];
+        start + self.rng.below(end - start)
+    }
+
+    fn count(&mut self, probe: &abi::Probe) {
+        let report = &mut self.report;
+        report.probes += 1;
+        report.cleared +=
+            u64::from(probe.state == abi::STATE_YOUNG && probe.op == abi::OP_TEST_AND_CLEAR);
+        let counter = match probe.state {
+            abi::STATE_YOUNG => &mut report.young,
+            abi::STATE_OLD => &mut report.old,
+            abi::STATE_ABSENT => &mut report.absent,
+            abi::STATE_UNMAPPED => &mut report.unmapped,
+            _ => &mut report.refused,
+        };
+        *counter += 1;
+    }
+
+    fn scan(&mut self, watched: &mut Watched) -> Result<bool> {
+        let levels: Vec<Level> = watched.attachment.proven().highest_first().collect();
+        let level = levels[self.rng.below(levels.len() as u64) as usize];
+        let start = self.address(&watched.mappings);
+        let end = (start + 1 + self.rng.below(SCAN_MOST)).min(1 << 47);
+        let bits = self.rng.below(8);
+        let mode = ScanMode { clear: bits & 1 != 0, prune: bits & 2 != 0, present: bits & 4 != 0 };
+        let range = level.align(&Range::new(SpaceId(0), start, end));
+        let stats = watched.attachment.scan(&range, level, mode, &mut self.set)?;
+        self.report.scans += 1;
+        self.report.scanned_entries += stats.map_or(0, |stats| stats.visited);
+        Ok(stats.is_some())
+    }
+}
