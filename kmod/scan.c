@@ -22,11 +22,7 @@
 
 #include "tierscope.h"
 
-/* tierscope_scan.judged: flags beside the base address */
-#define JUDGED		BIT(0)
-#define JUDGED_YOUNG	BIT(1)
-#define JUDGED_LEAF	BIT(2)
-#define JUDGED_FLAGS	(JUDGED | JUDGED_YOUNG | JUDGED_LEAF)
+#define JUDGED_FLAGS	(TIERSCOPE_JUDGED | TIERSCOPE_JUDGED_YOUNG | TIERSCOPE_JUDGED_LEAF)
 
 #define ZERO_SLICE	(8U << 20)	/* entries zeroed between two looks for signals */
 
@@ -70,7 +66,7 @@ static u64 recall(const struct scanner *s, int level)
 {
 	u64 memory = s->arg->judged[level - 1];
 
-	if (!(memory & JUDGED) ||
+	if (!(memory & TIERSCOPE_JUDGED) ||
 	    (memory & ~JUDGED_FLAGS) != entry_base(s->pos, level))
 		return 0;
 	return memory;
@@ -78,12 +74,12 @@ static u64 recall(const struct scanner *s, int level)
 
 static u64 remember(struct scanner *s, int level, struct ts_verdict v)
 {
-	u64 memory = entry_base(s->pos, level) | JUDGED;
+	u64 memory = entry_base(s->pos, level) | TIERSCOPE_JUDGED;
 
 	if (v.state == TIERSCOPE_STATE_YOUNG)
-		memory |= JUDGED_YOUNG;
+		memory |= TIERSCOPE_JUDGED_YOUNG;
 	if (v.kind != TIERSCOPE_KIND_TABLE) {
-		memory |= JUDGED_LEAF;
+		memory |= TIERSCOPE_JUDGED_LEAF;
 		s->arg->leaves[level - 1]++;
 	} else if (v.state == TIERSCOPE_STATE_OLD) {
 		s->arg->pruned++;
@@ -122,9 +118,9 @@ static bool pruned(struct scanner *s, struct vm_area_struct *vma)
 		if (!(s->hold.session->proven & BIT(level - 1)))
 			continue;
 		memory = judge_upper(s, vma, level);
-		if (!memory || (memory & JUDGED_LEAF))
+		if (!memory || (memory & TIERSCOPE_JUDGED_LEAF))
 			return false;	/* scan_above() is next */
-		if (!(memory & JUDGED_YOUNG)) {
+		if (!(memory & TIERSCOPE_JUDGED_YOUNG)) {
 			s->pos = entry_end(s->pos, level);
 			return true;
 		}
@@ -152,7 +148,7 @@ static void scan_above(struct scanner *s, const struct vm_area_struct *vma,
 	first = chunk_bit(s, s->pos);
 	n = chunk_bit(s, end - 1) - first + 1;
 	bitmap_set((unsigned long *)s->hold.session->present, first, n);
-	if (memory & JUDGED_YOUNG)
+	if (memory & TIERSCOPE_JUDGED_YOUNG)
 		bitmap_set((unsigned long *)s->hold.session->young, first, n);
 	s->pos = entry_end(end - 1, s->arg->level);
 }

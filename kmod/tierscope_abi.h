@@ -16,9 +16,41 @@
  *  - Every struct begins with its size. Any other size is refused (EINVAL):
  *    nothing is guessed. Reserved fields and unknown flags must be zero.
  *  - After the target exits or executes another program every call but INFO
- *    and STATS fails with ESRCH. A new program is a new attach.
+ *    and STATS fails with ESRCH. A new program is a new attach. (An address
+ *    space lives as long as anybody runs in it: a vfork() child counts.)
+ *  - The file descriptor is the permission: whoever it is handed to may use it.
  *  - Levels are numbered as in the design: 1 = PTE (4 KiB), 2 = PMD (2 MiB),
  *    3 = PUD (1 GiB), 4 = PGD or P4D (512 GiB), 5 = PGD of 5-level paging.
+ *  - Clearing flushes no TLB, as in the kernel's own aging on x86: a translation
+ *    that stays cached can be used without setting the bit again.
+ *
+ * Errors
+ * ------
+ *  open    EACCES      the device node is the superuser's
+ *          EPERM       CAP_SYS_PTRACE or CAP_SYS_ADMIN is missing
+ *          ENOMEM
+ *  all     EFAULT      an address of the caller cannot be read or written
+ *          EINVAL      wrong size, a reserved field or unknown flag is set, or as below
+ *          ENOTTY      no call of this interface
+ *  INFO    EPROTO      the caller's struct is of another ABI
+ *  ATTACH  EBUSY       this file descriptor is attached already
+ *          EFAULT      @selftest_addr is not readable
+ *          EINVAL      @pid is not positive or a kernel thread's; @selftest_addr is
+ *                      in a shared mapping
+ *          EOPNOTSUPP  hardware sets ACCESSED at no level that could be tested
+ *          ESRCH       no such thread group, or it has no memory any more (a zombie)
+ *          EINTR       killed while waiting
+ *  PROBE,  ENXIO       before ATTACH
+ *  SCAN    ESRCH       the target is gone
+ *          EOPNOTSUPP  the level is not among @proven_levels
+ *          EINTR       a signal is pending; at least one chunk was done
+ *  PROBE   EINVAL      @count is too large, or probes[done] has a bad level or op
+ *  SCAN    EINVAL      bad level; range or cursor not aligned, reversed or beyond
+ *                      the user half of the address space
+ *          EFAULT      also a bitmap that is not aligned to 8 bytes
+ *  STATS   ENXIO       before ATTACH
+ * PROBE and SCAN fill in their struct on every error of their own (from EOPNOTSUPP
+ * on). ATTACH does not, and leaves the descriptor free for another try.
  */
 #ifndef TIERSCOPE_ABI_H
 #define TIERSCOPE_ABI_H
@@ -66,7 +98,8 @@ struct tierscope_info {
  *	pidfd and signals it with 0 after ATTACH: that proves the pid was not reused
  * @selftest_addr: in, address of a readable, private, resident page of the caller. The
  *	module clears ACCESSED on the way to it, flushes this CPU, reads the
- *	page and looks again
+ *	page and looks again. A huge page leaves the levels below it unproven: use
+ *	one that was mapped by itself, with MADV_NOHUGEPAGE
  * @flags: in, zero
  * @proven_levels: out, bit (level - 1) set: the self-test saw hardware set the bit.
  *	PROBE and SCAN at another level answer EOPNOTSUPP
@@ -88,7 +121,7 @@ struct tierscope_attach {
 #define TIERSCOPE_STATE_ABSENT		1 /* an entry on the way is not present */
 #define TIERSCOPE_STATE_OLD		2
 #define TIERSCOPE_STATE_YOUNG		3
-#define TIERSCOPE_STATE_REFUSED		4 /* shared hugetlb: its tables belong to others too */
+#define TIERSCOPE_STATE_REFUSED		4 /* shared hugetlb, at any level: its tables belong to others too */
 
 /* tierscope_probe.kind: what the judged entry is */
 #define TIERSCOPE_KIND_NONE	0
@@ -99,11 +132,12 @@ struct tierscope_attach {
 
 /*
  * struct tierscope_probe - test, or test and clear, one entry
- * @addr: in
+ * @addr: in, any; what no process can map is UNMAPPED
  * @level: in, level whose entry is asked for. A leaf above it is judged instead
  * @op: in, TIERSCOPE_OP_*
  * @state: out, TIERSCOPE_STATE_*
- * @reached: out, level of the entry that was judged or found absent; 0 if unmapped
+ * @reached: out, level of the entry that was judged or found absent; 0 if unmapped or
+ *	refused
  * @kind: out, TIERSCOPE_KIND_*
  * @reserved: zero
  */
@@ -139,6 +173,11 @@ struct tierscope_probes {
 #define TIERSCOPE_SCAN_CLEAR	(1U << 0) /* test-and-clear instead of test */
 #define TIERSCOPE_SCAN_PRUNE	(1U << 1) /* skip what lies under an upper entry found old */
 
+/* tierscope_scan.judged: flags beside the base address */
+#define TIERSCOPE_JUDGED	(1U << 0)
+#define TIERSCOPE_JUDGED_YOUNG	(1U << 1)
+#define TIERSCOPE_JUDGED_LEAF	(1U << 2)
+
 /*
  * struct tierscope_scan - judge every entry of a level in a range
  * @size: in
@@ -147,16 +186,21 @@ struct tierscope_probes {
  *	judges too, before what lies beneath
  * @start: in, multiple of the level's entry size
  * @end: in, likewise, exclusive
- * @young: in, address of __u64[]: bit i answers for the entry at start + i * entry size.
+ * @young: in, address, aligned, of __u64[]: bit i answers for the entry at start + i * entry size.
  *	Words are written whole; a young leaf above the level sets all its bits
- * @present: in, likewise for present entries, or 0
+ *	in the range and its mapping. Refused mappings answer zero
+ * @present: in, likewise for present entries, or 0. Zero under what was pruned:
+ *	nobody looked
  * @cursor: in/out, where to go on; @start at first. EINTR leaves it between @start
  *	and @end: call again with the struct as it came back. Always a multiple of
- *	64 entries from @start, or @end
- * @judged: in/out, per level (index level - 1) the base address of the upper entry judged last, with
- *	bit 0 = judged, bit 1 = was young; zero at first. It makes an upper
- *	entry that many VMAs share be judged once per scan, also over an EINTR
- * @visited: in/out, entries of any level looked at; this and what follows is added up
+ *	64 entries from @start, or @end. After another error the words before
+ *	it are good, those behind it are not
+ * @judged: in/out, per level (index level - 1) the base address of the upper
+ *	entry judged last, with TIERSCOPE_JUDGED*; zero at first. It makes an upper entry (or a leaf above
+ *	the level) that many VMAs or chunks share be judged once per scan, also
+ *	over an EINTR
+ * @visited: in/out, entries of any level judged, or found absent on the way; this and
+ *	what follows is added up
  * @found_present: in/out, bits set in @present, counted with or without the bitmap
  * @found_young: in/out, bits set in @young
  * @pruned: in/out, upper entries found old whose subtree was skipped

@@ -235,7 +235,7 @@ static bool test_young_user_copy(unsigned long *slot, int level, bool clear)
 
 /* @entry: what *@slot was read as, and present */
 static inline bool is_young(unsigned long *slot, unsigned long entry, int level,
-		     const struct vm_area_struct *vma, bool clear)
+			    const struct vm_area_struct *vma, bool clear)
 {
 	bool young = test_young(slot, entry, clear);
 
