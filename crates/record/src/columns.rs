@@ -1,0 +1,66 @@
+//! Columns of a batch by name and type.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Float32Type, Float64Type, UInt8Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, BooleanArray, Float32Array, Float64Array, PrimitiveArray, RecordBatch};
+use arrow_array::{StringArray, UInt8Array, UInt32Array, UInt64Array};
+
+/// Columns by name; the error says which one is missing or has the wrong type.
+pub(crate) struct Columns(pub(crate) RecordBatch);
+
+impl Columns {
+    pub(crate) fn rows(&self) -> usize {
+        self.0.num_rows()
+    }
+
+    fn get(&self, name: &str) -> Result<&dyn Array, String> {
+        let column = self.0.column_by_name(name).ok_or_else(|| format!("no column `{name}`"))?;
+        Ok(column.as_ref())
+    }
+
+    fn primitive<T: ArrowPrimitiveType>(&self, name: &str) -> Result<&PrimitiveArray<T>, String> {
+        self.get(name)?.as_primitive_opt().ok_or_else(|| wrong_type(name))
+    }
+
+    pub(crate) fn u8(&self, name: &str) -> Result<&UInt8Array, String> {
+        self.primitive::<UInt8Type>(name)
+    }
+
+    pub(crate) fn u32(&self, name: &str) -> Result<&UInt32Array, String> {
+        self.primitive::<UInt32Type>(name)
+    }
+
+    pub(crate) fn u64(&self, name: &str) -> Result<&UInt64Array, String> {
+        self.primitive::<UInt64Type>(name)
+    }
+
+    pub(crate) fn f32(&self, name: &str) -> Result<&Float32Array, String> {
+        self.primitive::<Float32Type>(name)
+    }
+
+    pub(crate) fn f64(&self, name: &str) -> Result<&Float64Array, String> {
+        self.primitive::<Float64Type>(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<&StringArray, String> {
+        self.get(name)?.as_string_opt().ok_or_else(|| wrong_type(name))
+    }
+
+    pub(crate) fn boolean(&self, name: &str) -> Result<&BooleanArray, String> {
+        self.get(name)?.as_boolean_opt().ok_or_else(|| wrong_type(name))
+    }
+}
+
+fn wrong_type(name: &str) -> String {
+    format!("column `{name}` has another type than it should")
+}
+
+/// The value of a nullable column.
+pub(crate) fn optional<T: ArrowPrimitiveType>(
+    column: &PrimitiveArray<T>,
+    row: usize,
+) -> Option<T::Native> {
+    column.is_valid(row).then(|| column.value(row))
+}

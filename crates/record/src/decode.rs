@@ -1,0 +1,183 @@
+//! Record batches as windows. What no writer of ours makes is an error, never a panic.
+
+use std::sync::Arc;
+
+use arrow_array::Array;
+use tierscope_core::{
+    Action, ActionId, ActionKind, Backing, Failure, Level, Mapping, Outcome, Range, Region, Space,
+    SpaceId, Tier, Time,
+};
+
+use crate::columns::{Columns, optional};
+use crate::encode::{FAILURES, Metric};
+use crate::tiles::Bin;
+
+type Decoded<T> = Result<Vec<T>, String>;
+
+pub(crate) fn regions(columns: &Columns) -> Decoded<Region> {
+    let ranges = Ranges::of(columns)?;
+    let hits = columns.f32("hits")?;
+    let samples = columns.u32("samples")?;
+    let age = columns.u32("age")?;
+    let level = columns.u8("level")?;
+    let confidence = columns.f32("confidence")?;
+    let region = |row| {
+        Ok(Region {
+            range: ranges.get(row)?,
+            hits: hits.value(row),
+            samples: samples.value(row),
+            age: age.value(row),
+            level: optional(level, row).map(level_of).transpose()?,
+            confidence: confidence.value(row),
+        })
+    };
+    (0..columns.rows()).map(region).collect()
+}
+
+fn level_of(number: u8) -> Result<Level, String> {
+    Level::new(number).ok_or_else(|| format!("page-table level {number}"))
+}
+
+pub(crate) fn mappings(columns: &Columns) -> Decoded<Mapping> {
+    let ranges = Ranges::of(columns)?;
+    let backing = columns.text("backing")?;
+    let name = columns.text("name")?;
+    let writable = columns.boolean("writable")?;
+    let mapping = |row| {
+        Ok(Mapping {
+            range: ranges.get(row)?,
+            backing: backing_of(backing.value(row))?,
+            name: Arc::from(name.value(row)),
+            writable: writable.value(row),
+        })
+    };
+    (0..columns.rows()).map(mapping).collect()
+}
+
+fn backing_of(name: &str) -> Result<Backing, String> {
+    match name {
+        "anon" => Ok(Backing::Anonymous),
+        "heap" => Ok(Backing::Heap),
+        "stack" => Ok(Backing::Stack),
+        "file" => Ok(Backing::File),
+        "kernel" => Ok(Backing::Kernel),
+        _ => Err(format!("backing `{name}`")),
+    }
+}
+
+pub(crate) fn spaces(columns: &Columns) -> Decoded<Space> {
+    let id = columns.u32("space")?;
+    let name = columns.text("name")?;
+    let space = |row| Ok(Space { id: SpaceId(id.value(row)), name: Arc::from(name.value(row)) });
+    (0..columns.rows()).map(space).collect()
+}
+
+pub(crate) fn actions(columns: &Columns) -> Decoded<Action> {
+    let ranges = Ranges::of(columns)?;
+    let id = columns.u64("action")?;
+    let after = columns.u64("after")?;
+    let kind = columns.text("kind")?;
+    let tier = columns.u8("tier")?;
+    let action = |row| {
+        Ok(Action {
+            id: ActionId(id.value(row)),
+            after: optional(after, row).map(ActionId),
+            range: ranges.get(row)?,
+            kind: kind_of(kind.value(row), optional(tier, row))?,
+        })
+    };
+    (0..columns.rows()).map(action).collect()
+}
+
+fn kind_of(name: &str, tier: Option<u8>) -> Result<ActionKind, String> {
+    match (name, tier) {
+        ("move", Some(tier)) => Ok(ActionKind::Move(Tier(tier))),
+        ("split", None) => Ok(ActionKind::Split),
+        ("collapse", None) => Ok(ActionKind::Collapse),
+        ("reclaim", None) => Ok(ActionKind::Reclaim),
+        _ => Err(format!("action `{name}` with tier {tier:?}")),
+    }
+}
+
+pub(crate) fn outcomes(columns: &Columns) -> Decoded<Outcome> {
+    let id = columns.u64("action")?;
+    let time = columns.u64("time_ns")?;
+    let done = columns.u64("done")?;
+    let failed = columns.u64("failed")?;
+    let why = columns.text("why")?;
+    let outcome = |row| Outcome {
+        id: ActionId(id.value(row)),
+        time: Time(time.value(row)),
+        done: done.value(row),
+        failed: failed.value(row),
+        why: why.is_valid(row).then(|| failure_of(why.value(row))),
+    };
+    Ok((0..columns.rows()).map(outcome).collect())
+}
+
+fn failure_of(name: &str) -> Failure {
+    FAILURES.iter().find(|(_, known)| *known == name).map_or(Failure::Unsupported, |(f, _)| *f)
+}
+
+pub(crate) fn metrics(columns: &Columns) -> Decoded<Metric> {
+    let time = columns.u64("time_ns")?;
+    let name = columns.text("name")?;
+    let space = columns.u32("space")?;
+    let value = columns.f64("value")?;
+    let metric = |row| Metric {
+        time: Time(time.value(row)),
+        name: name.value(row).into(),
+        space: optional(space, row).map(SpaceId),
+        value: value.value(row),
+    };
+    Ok((0..columns.rows()).map(metric).collect())
+}
+
+/// Zoom and number of the tile in a batch; `None` if it is empty.
+pub(crate) fn tile_name(columns: &Columns) -> Result<Option<(u8, u64)>, String> {
+    let (zoom, tile) = (columns.u8("zoom")?, columns.u64("tile")?);
+    Ok((columns.rows() > 0).then(|| (zoom.value(0), tile.value(0))))
+}
+
+pub(crate) fn bins(columns: &Columns) -> Decoded<Bin> {
+    let space = columns.u32("space")?;
+    let start = columns.u64("start")?;
+    let shift = columns.u8("shift")?;
+    let heat = columns.u8("heat")?;
+    let seen = columns.u8("seen")?;
+    let bin = |row| {
+        let bin = Bin {
+            space: SpaceId(space.value(row)),
+            start: start.value(row),
+            shift: shift.value(row),
+            heat: heat.value(row),
+            seen: seen.value(row),
+        };
+        if bin.is_sane() { Ok(bin) } else { Err(format!("a tile holds {bin:?}")) }
+    };
+    (0..columns.rows()).map(bin).collect()
+}
+
+/// The columns `space`, `start`, `bytes`.
+struct Ranges<'a> {
+    space: &'a arrow_array::UInt32Array,
+    start: &'a arrow_array::UInt64Array,
+    bytes: &'a arrow_array::UInt64Array,
+}
+
+impl<'a> Ranges<'a> {
+    fn of(columns: &'a Columns) -> Result<Self, String> {
+        Ok(Self {
+            space: columns.u32("space")?,
+            start: columns.u64("start")?,
+            bytes: columns.u64("bytes")?,
+        })
+    }
+
+    fn get(&self, row: usize) -> Result<Range, String> {
+        let (start, bytes) = (self.start.value(row), self.bytes.value(row));
+        let end = start.checked_add(bytes);
+        let end = end.ok_or_else(|| format!("{bytes} bytes from {start:#x} on pass the end"))?;
+        Ok(Range::new(SpaceId(self.space.value(row)), start, end))
+    }
+}

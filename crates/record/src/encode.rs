@@ -1,0 +1,178 @@
+//! Windows as record batches.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, BooleanArray, Float32Array, Float64Array, RecordBatch, StringArray, UInt8Array,
+    UInt32Array, UInt64Array,
+};
+use arrow_schema::{ArrowError, SchemaRef};
+use tierscope_core::{
+    Action, ActionKind, Backing, Failure, Mapping, Outcome, Range, Region, Space, SpaceId, Time,
+};
+
+use crate::tiles::Tile;
+
+type Encoded = Result<RecordBatch, ArrowError>;
+
+/// A value of a named series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// When it was so.
+    pub time: Time,
+    /// The series: lower case, words joined by `_`, the unit last (`hot_bytes`).
+    pub name: String,
+    /// The space that it is about; `None` for the whole target.
+    pub space: Option<SpaceId>,
+    /// The value.
+    pub value: f64,
+}
+
+pub(crate) fn regions(schema: SchemaRef, window: u64, regions: &[Region]) -> Encoded {
+    let mut columns = vec![constant(window, regions.len())];
+    columns.extend(ranges(regions.iter().map(|r| &r.range)));
+    columns.extend::<[ArrayRef; 5]>([
+        Arc::new(Float32Array::from_iter_values(regions.iter().map(|r| r.hits))),
+        Arc::new(UInt32Array::from_iter_values(regions.iter().map(|r| r.samples))),
+        Arc::new(UInt32Array::from_iter_values(regions.iter().map(|r| r.age))),
+        Arc::new(regions.iter().map(|r| r.level.map(|l| l.number())).collect::<UInt8Array>()),
+        Arc::new(Float32Array::from_iter_values(regions.iter().map(|r| r.confidence))),
+    ]);
+    RecordBatch::try_new(schema, columns)
+}
+
+pub(crate) fn mappings(schema: SchemaRef, layout: u64, mappings: &[Mapping]) -> Encoded {
+    let mut columns = vec![constant(layout, mappings.len())];
+    columns.extend(ranges(mappings.iter().map(|m| &m.range)));
+    columns.extend::<[ArrayRef; 3]>([
+        text(mappings.iter().map(|m| backing_name(m.backing))),
+        text(mappings.iter().map(|m| &*m.name)),
+        Arc::new(mappings.iter().map(|m| Some(m.writable)).collect::<BooleanArray>()),
+    ]);
+    RecordBatch::try_new(schema, columns)
+}
+
+pub(crate) fn spaces(schema: SchemaRef, layout: u64, spaces: &[Space]) -> Encoded {
+    let ids = UInt32Array::from_iter_values(spaces.iter().map(|s| s.id.0));
+    let names = text(spaces.iter().map(|s| &*s.name));
+    RecordBatch::try_new(schema, vec![constant(layout, spaces.len()), Arc::new(ids), names])
+}
+
+pub(crate) fn actions(schema: SchemaRef, window: u64, actions: &[Action]) -> Encoded {
+    let tier = |action: &Action| match action.kind {
+        ActionKind::Move(tier) => Some(tier.0),
+        _ => None,
+    };
+    let mut columns = vec![
+        constant(window, actions.len()),
+        words(actions.iter().map(|a| a.id.0)),
+        Arc::new(actions.iter().map(|a| a.after.map(|id| id.0)).collect::<UInt64Array>()),
+    ];
+    columns.extend(ranges(actions.iter().map(|a| &a.range)));
+    columns.push(text(actions.iter().map(|a| action_name(a.kind))));
+    columns.push(Arc::new(actions.iter().map(tier).collect::<UInt8Array>()));
+    RecordBatch::try_new(schema, columns)
+}
+
+pub(crate) fn outcomes(schema: SchemaRef, window: u64, outcomes: &[Outcome]) -> Encoded {
+    let why = outcomes.iter().map(|o| o.why.map(failure_name));
+    let columns = vec![
+        constant(window, outcomes.len()),
+        words(outcomes.iter().map(|o| o.id.0)),
+        words(outcomes.iter().map(|o| o.time.0)),
+        words(outcomes.iter().map(|o| o.done)),
+        words(outcomes.iter().map(|o| o.failed)),
+        Arc::new(why.collect::<StringArray>()),
+    ];
+    RecordBatch::try_new(schema, columns)
+}
+
+pub(crate) fn metrics(schema: SchemaRef, window: u64, metrics: &[Metric]) -> Encoded {
+    let columns = vec![
+        constant(window, metrics.len()),
+        words(metrics.iter().map(|m| m.time.0)),
+        text(metrics.iter().map(|m| m.name.as_str())),
+        Arc::new(metrics.iter().map(|m| m.space.map(|s| s.0)).collect::<UInt32Array>()),
+        Arc::new(Float64Array::from_iter_values(metrics.iter().map(|m| m.value))),
+    ];
+    RecordBatch::try_new(schema, columns)
+}
+
+pub(crate) fn tile(schema: SchemaRef, tile: &Tile) -> Encoded {
+    let bins = &tile.bins;
+    let byte = |f: fn(&crate::Bin) -> u8| {
+        Arc::new(UInt8Array::from_iter_values(bins.iter().map(f))) as ArrayRef
+    };
+    let columns = vec![
+        Arc::new(UInt8Array::from(vec![tile.zoom; bins.len()])) as ArrayRef,
+        constant(tile.index, bins.len()),
+        Arc::new(UInt32Array::from_iter_values(bins.iter().map(|b| b.space.0))),
+        words(bins.iter().map(|b| b.start)),
+        byte(|b| b.shift),
+        byte(|b| b.heat),
+        byte(|b| b.seen),
+    ];
+    RecordBatch::try_new(schema, columns)
+}
+
+fn constant(value: u64, rows: usize) -> ArrayRef {
+    Arc::new(UInt64Array::from(vec![value; rows]))
+}
+
+fn words(values: impl Iterator<Item = u64>) -> ArrayRef {
+    Arc::new(UInt64Array::from_iter_values(values))
+}
+
+fn text<'a>(values: impl Iterator<Item = &'a str>) -> ArrayRef {
+    Arc::new(StringArray::from_iter_values(values))
+}
+
+/// The columns `space`, `start`, `bytes`.
+fn ranges<'a>(ranges: impl Iterator<Item = &'a Range> + Clone) -> [ArrayRef; 3] {
+    [
+        Arc::new(UInt32Array::from_iter_values(ranges.clone().map(|r| r.space.0))),
+        words(ranges.clone().map(|r| r.start)),
+        words(ranges.map(Range::bytes)),
+    ]
+}
+
+/// How a backing is called in `mappings`.
+#[must_use]
+pub fn backing_name(backing: Backing) -> &'static str {
+    match backing {
+        Backing::Anonymous => "anon",
+        Backing::Heap => "heap",
+        Backing::Stack => "stack",
+        Backing::File => "file",
+        Backing::Kernel => "kernel",
+    }
+}
+
+/// How a kind of action is called in `actions`.
+#[must_use]
+pub fn action_name(kind: ActionKind) -> &'static str {
+    match kind {
+        ActionKind::Move(_) => "move",
+        ActionKind::Split => "split",
+        ActionKind::Collapse => "collapse",
+        ActionKind::Reclaim => "reclaim",
+    }
+}
+
+/// Every failure with its name in `outcomes`. `Failure` may grow: one that this version does not
+/// know is written as `other` and read back as [`Failure::Unsupported`].
+pub(crate) const FAILURES: [(Failure, &str); 7] = [
+    (Failure::NoRoom, "no room"),
+    (Failure::Busy, "busy"),
+    (Failure::Shared, "shared"),
+    (Failure::Unmapped, "unmapped"),
+    (Failure::Gone, "gone"),
+    (Failure::Permission, "permission"),
+    (Failure::Unsupported, "unsupported"),
+];
+
+/// How a failure is called in `outcomes`.
+#[must_use]
+pub fn failure_name(failure: Failure) -> &'static str {
+    FAILURES.iter().find(|(known, _)| *known == failure).map_or("other", |(_, name)| name)
+}

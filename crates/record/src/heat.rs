@@ -1,0 +1,81 @@
+//! Heat over stretches of time, from tiles and regions alike.
+
+use std::ops::Range as Span;
+
+use tierscope_core::{Range, Snapshot, Time};
+
+use crate::tiles::{Bin, share_of, windows_in};
+
+/// Heat over a stretch of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heat {
+    /// The stretch.
+    pub time: Span<Time>,
+    /// What was looked at, sorted and disjoint.
+    pub parts: Vec<HeatPart>,
+}
+
+/// Heat of a range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeatPart {
+    /// The addresses.
+    pub range: Range,
+    /// Mean frequency where and when it was looked at, 0..=1.
+    pub heat: f64,
+    /// Share of bytes and time that was looked at, above 0 up to 1.
+    pub seen: f64,
+}
+
+impl Heat {
+    pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Self {
+        let looked_at = snapshot.regions.iter().filter(|region| region.samples > 0);
+        let part = |region: &tierscope_core::Region| HeatPart {
+            range: region.range,
+            heat: region.frequency(),
+            seen: 1.0,
+        };
+        Self { time: snapshot.start..snapshot.end, parts: looked_at.map(part).collect() }
+    }
+
+    pub(crate) fn of_bins(time: Span<Time>, bins: &[Bin]) -> Self {
+        let part = |bin: &Bin| HeatPart {
+            range: bin.range(),
+            heat: share_of(bin.heat),
+            seen: share_of(bin.seen),
+        };
+        Self { time, parts: bins.iter().map(part).collect() }
+    }
+}
+
+/// The fewest aligned tiles of zoom 0 (windows) to `coarsest` that cover `windows`: zoom and
+/// first window of each.
+pub(crate) fn cover(windows: Span<usize>, coarsest: u8) -> impl Iterator<Item = (u8, usize)> {
+    let mut at = windows.start;
+    std::iter::from_fn(move || {
+        let left = windows.end.checked_sub(at).filter(|left| *left > 0)? as u64;
+        let fits = |zoom: &u8| {
+            let size = windows_in(*zoom);
+            size <= left && (at as u64).is_multiple_of(size)
+        };
+        let zoom = (0..=coarsest).rev().find(fits).unwrap_or(0);
+        let piece = (zoom, at);
+        at += windows_in(zoom) as usize;
+        Some(piece)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // 0..8 is a tile of zoom 1; what comes before or after a whole tile is read by windows.
+    #[test]
+    fn covers_with_the_coarsest_tiles_that_fit() {
+        let cover = |windows, coarsest| cover(windows, coarsest).collect::<Vec<_>>();
+        assert_eq!(cover(0..10, 3), [(1, 0), (0, 8), (0, 9)]);
+        assert_eq!(cover(7..16, 3), [(0, 7), (1, 8)]);
+        assert_eq!(cover(0..64, 3), [(2, 0)]);
+        assert_eq!(cover(0..16, 0).len(), 16);
+        assert_eq!(cover(5..5, 3), []);
+    }
+}

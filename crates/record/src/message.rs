@@ -1,0 +1,145 @@
+//! Encapsulated messages of an Arrow IPC stream, read without trusting a byte of them.
+//!
+//! The Arrow crates check what the types of a schema demand, but take lengths and offsets of a
+//! message at their word. Here each is held against the bytes that are really there first.
+
+use std::collections::HashMap;
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::convert::try_fb_to_schema;
+use arrow_ipc::{Message, MessageHeader, MetadataVersion, root_as_message};
+use arrow_schema::SchemaRef;
+
+/// Bytes before the metadata of a message: the continuation marker and the metadata's length.
+pub(crate) const PREFIX: usize = 8;
+
+/// No table of ours needs more metadata in one message; annotations are the largest part.
+const MAX_METADATA: u64 = 16 << 20;
+
+/// No buffer of a window comes near this once uncompressed.
+const MAX_BUFFER: u64 = 4 << 30;
+
+/// Rows that one batch may claim.
+const MAX_ROWS: i64 = 1 << 30;
+
+/// Where a message stands in a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Framed {
+    /// Nothing more was written, or not all of it.
+    Incomplete,
+    /// The end-of-stream marker.
+    End,
+    /// A message.
+    Whole(Framing),
+}
+
+/// The parts of a message within a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Framing {
+    metadata: std::ops::Range<usize>,
+    body: std::ops::Range<usize>,
+}
+
+impl Framing {
+    /// One past its last byte.
+    pub(crate) fn end(&self) -> usize {
+        self.body.end
+    }
+}
+
+/// Finds the message at `at`.
+pub(crate) fn frame(bytes: &[u8], at: usize) -> Result<Framed, String> {
+    let Some(prefix) = bytes.get(at..at + PREFIX) else {
+        return Ok(Framed::Incomplete);
+    };
+    let (marker, length) = prefix.split_at(4);
+    if marker != [0xff; 4] {
+        return Err("no Arrow message where one should begin".into());
+    }
+    let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+    if length == 0 {
+        return Ok(Framed::End);
+    }
+    if u64::from(length) > MAX_METADATA {
+        return Err(format!("a message claims {length} bytes of metadata"));
+    }
+    let body_start = at + PREFIX + length as usize;
+    let Some(metadata) = bytes.get(at + PREFIX..body_start) else {
+        return Ok(Framed::Incomplete);
+    };
+    let body = u64::try_from(parse(metadata)?.bodyLength()).map_err(|_| "negative body length")?;
+    if body > (bytes.len() - body_start) as u64 {
+        return Ok(Framed::Incomplete);
+    }
+    let body = body_start..body_start + body as usize;
+    Ok(Framed::Whole(Framing { metadata: at + PREFIX..body_start, body }))
+}
+
+fn parse(metadata: &[u8]) -> Result<Message<'_>, String> {
+    root_as_message(metadata).map_err(|e| format!("malformed Arrow metadata ({e})"))
+}
+
+/// Reads the schema message at `framing`.
+pub(crate) fn schema(bytes: &[u8], framing: &Framing) -> Result<SchemaRef, String> {
+    let message = parse(&bytes[framing.metadata.clone()])?;
+    let schema = message.header_as_schema().ok_or("the stream does not begin with a schema")?;
+    Ok(try_fb_to_schema(schema).map_err(|e| e.to_string())?.into())
+}
+
+/// Reads the record batch at `framing`, only `columns` of it.
+pub(crate) fn batch(
+    bytes: &Buffer,
+    framing: &Framing,
+    schema: &SchemaRef,
+    columns: &[usize],
+) -> Result<RecordBatch, String> {
+    let message = parse(&bytes[framing.metadata.clone()])?;
+    if message.header_type() != MessageHeader::RecordBatch {
+        return Err(format!("a {:?} message among record batches", message.header_type()));
+    }
+    let batch = message.header_as_record_batch().ok_or("a record batch without a header")?;
+    let body = bytes.slice_with_length(framing.body.start, framing.body.len());
+    check(&batch, &body)?;
+    let version = MetadataVersion::V5;
+    let none = HashMap::new();
+    let schema = schema.clone();
+    arrow_ipc::reader::read_record_batch(&body, batch, schema, &none, Some(columns), &version)
+        .map_err(|e| e.to_string())
+}
+
+/// Every length and offset lies within what is there.
+fn check(batch: &arrow_ipc::RecordBatch<'_>, body: &[u8]) -> Result<(), String> {
+    let rows = batch.length();
+    if !(0..=MAX_ROWS).contains(&rows) {
+        return Err(format!("a batch claims {rows} rows"));
+    }
+    for node in batch.nodes().into_iter().flatten() {
+        if node.length() != rows || !(0..=rows).contains(&node.null_count()) {
+            return Err("a column does not have as many rows as its batch".into());
+        }
+    }
+    let compressed = batch.compression().is_some();
+    for buffer in batch.buffers().into_iter().flatten() {
+        let part = slice(body, buffer.offset(), buffer.length());
+        let part = part.ok_or("a buffer lies outside of its message")?;
+        if compressed && !part.is_empty() {
+            check_compressed(part)?;
+        }
+    }
+    Ok(())
+}
+
+fn slice(body: &[u8], offset: i64, length: i64) -> Option<&[u8]> {
+    let offset = usize::try_from(offset).ok()?;
+    let length = usize::try_from(length).ok()?;
+    body.get(offset..offset.checked_add(length)?)
+}
+
+/// A compressed buffer begins with its uncompressed length, -1 for "not compressed".
+fn check_compressed(part: &[u8]) -> Result<(), String> {
+    let prefix = part.first_chunk().ok_or("a compressed buffer without a length")?;
+    let length = i64::from_le_bytes(*prefix);
+    let sane = length == -1 || u64::try_from(length).is_ok_and(|length| length <= MAX_BUFFER);
+    if sane { Ok(()) } else { Err(format!("a buffer claims {length} bytes uncompressed")) }
+}

@@ -1,0 +1,182 @@
+//! What a recording says about itself, in the schema metadata of its tables.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tierscope_core::{LevelSet, Radix, Setting};
+
+use crate::table::FORMAT;
+
+/// The machine that was watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Kernel release, as `uname -r`; empty where there is no kernel (simulation).
+    pub kernel: String,
+    /// Page-table levels, and those proven to tell; `None` where the instrument uses none.
+    pub radix: Option<Radix>,
+}
+
+/// What a recording says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// The instrument, as on the command line.
+    pub instrument: String,
+    /// Its settings by name.
+    pub settings: BTreeMap<String, String>,
+    /// Sampling interval.
+    pub sampling: Duration,
+    /// Aggregation interval.
+    pub window: Duration,
+    /// The target, for people: `redis-server[4711]`.
+    pub target: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The command line that made the recording.
+    pub command: String,
+    /// Wall-clock time at which it began. Also tells recordings apart: every table carries it.
+    pub started: SystemTime,
+    /// Version of tierscope.
+    pub version: String,
+    /// Anything else worth knowing (`tlb_flush_period`), by name.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Self {
+            instrument: String::new(),
+            settings: BTreeMap::new(),
+            sampling: Duration::from_millis(5),
+            window: Duration::from_millis(200),
+            target: String::new(),
+            machine: Machine::default(),
+            command: String::new(),
+            started: UNIX_EPOCH,
+            version: env!("CARGO_PKG_VERSION").into(),
+            annotations: BTreeMap::new(),
+        }
+    }
+}
+
+const SETTING: &str = "tierscope.setting.";
+const ANNOTATION: &str = "tierscope.annotation.";
+
+impl Meta {
+    /// Takes over what an instrument says of its settings.
+    #[must_use]
+    pub fn with_settings(mut self, settings: &[Setting]) -> Self {
+        self.settings.extend(settings.iter().map(|s| (s.name.to_string(), s.value.clone())));
+        self
+    }
+
+    pub(crate) fn to_map(&self) -> HashMap<String, String> {
+        let mut map = HashMap::from([
+            ("tierscope.format".into(), FORMAT.to_string()),
+            ("tierscope.version".into(), self.version.clone()),
+            ("tierscope.instrument".into(), self.instrument.clone()),
+            ("tierscope.sampling_ns".into(), self.sampling.as_nanos().to_string()),
+            ("tierscope.window_ns".into(), self.window.as_nanos().to_string()),
+            ("tierscope.target".into(), self.target.clone()),
+            ("tierscope.kernel".into(), self.machine.kernel.clone()),
+            ("tierscope.command".into(), self.command.clone()),
+            ("tierscope.started_unix_ns".into(), self.started_nanos().to_string()),
+        ]);
+        if let Some(radix) = self.machine.radix {
+            map.insert("tierscope.page_table_levels".into(), radix.levels.to_string());
+            map.insert("tierscope.proven_levels".into(), list_levels(radix.proven));
+        }
+        let named = |prefix: &'static str, values: &BTreeMap<String, String>| {
+            let entry = move |(k, v): (&String, &String)| (format!("{prefix}{k}"), v.clone());
+            values.iter().map(entry).collect::<Vec<_>>()
+        };
+        map.extend(named(SETTING, &self.settings));
+        map.extend(named(ANNOTATION, &self.annotations));
+        map
+    }
+
+    /// From schema metadata; the name of the key that is missing or malformed otherwise.
+    pub(crate) fn from_map(map: &HashMap<String, String>) -> Result<Self, &'static str> {
+        let named = |prefix: &str| {
+            let entry =
+                |(k, v): (&String, &String)| Some((k.strip_prefix(prefix)?.into(), v.clone()));
+            map.iter().filter_map(entry).collect::<BTreeMap<String, String>>()
+        };
+        let text = |key| map.get(key).cloned().unwrap_or_default();
+        let started = Duration::from_nanos(number(map, "tierscope.started_unix_ns")?);
+        Ok(Self {
+            instrument: text("tierscope.instrument"),
+            settings: named(SETTING),
+            sampling: Duration::from_nanos(number(map, "tierscope.sampling_ns")?),
+            window: Duration::from_nanos(number(map, "tierscope.window_ns")?),
+            target: text("tierscope.target"),
+            machine: Machine { kernel: text("tierscope.kernel"), radix: radix_of(map)? },
+            command: text("tierscope.command"),
+            started: UNIX_EPOCH + started,
+            version: text("tierscope.version"),
+            annotations: named(ANNOTATION),
+        })
+    }
+
+    /// Nanoseconds of Unix time at which the recording began.
+    pub(crate) fn started_nanos(&self) -> u64 {
+        let since = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+fn number<T: FromStr>(map: &HashMap<String, String>, key: &'static str) -> Result<T, &'static str> {
+    map.get(key).and_then(|text| text.parse().ok()).ok_or(key)
+}
+
+fn radix_of(map: &HashMap<String, String>) -> Result<Option<Radix>, &'static str> {
+    if !map.contains_key("tierscope.page_table_levels") {
+        return Ok(None);
+    }
+    let levels = number(map, "tierscope.page_table_levels")?;
+    let key = "tierscope.proven_levels";
+    let text = map.get(key).ok_or(key)?;
+    let mut bits = 0u8;
+    for level in text.split(' ').filter(|word| !word.is_empty()) {
+        let level: u8 = level.parse().ok().filter(|n| (1..=5).contains(n)).ok_or(key)?;
+        bits |= 1 << (level - 1);
+    }
+    Ok(Some(Radix { levels, proven: LevelSet::from_bits(bits) }))
+}
+
+/// `1 2 3`.
+fn list_levels(levels: LevelSet) -> String {
+    let mut numbers: Vec<_> = levels.highest_first().map(|level| level.number()).collect();
+    numbers.reverse();
+    join(&numbers)
+}
+
+fn join(items: &[impl Display]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn survives_the_schema_metadata() {
+        let meta = Meta {
+            instrument: "telescope".into(),
+            settings: BTreeMap::from([("variant".into(), "bounded".into())]),
+            machine: Machine { kernel: "6.12.0".into(), radix: Some(Radix::X86_64) },
+            started: UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789),
+            annotations: BTreeMap::from([("tlb_flush_period".into(), "20ms".into())]),
+            ..Meta::default()
+        };
+        assert_eq!(Meta::from_map(&meta.to_map()), Ok(meta));
+    }
+
+    #[test]
+    fn names_the_key_that_is_wrong() {
+        let mut map = Meta::default().to_map();
+        map.insert("tierscope.window_ns".into(), "soon".into());
+        assert_eq!(Meta::from_map(&map), Err("tierscope.window_ns"));
+    }
+}

@@ -1,0 +1,317 @@
+//! Writes a recording, window by window.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
+use arrow_schema::{ArrowError, SchemaRef};
+use tierscope_core::drive::{Sink, Window};
+use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::{Error, ErrorKind, Range, Result, Snapshot, SpaceId, Time};
+
+use crate::commit::{Commit, nanos};
+use crate::encode::{self, Metric};
+use crate::meta::Meta;
+use crate::store::{DirStore, Store};
+use crate::table::Table;
+use crate::tiles::Pyramid;
+
+/// Alignment of IPC buffers. The least that Arrow allows: commit rows are many small buffers.
+const ALIGNMENT: usize = 8;
+
+/// Writes a recording: a [`Sink`] for the drive loops.
+///
+/// A window is committed by one row of `windows.arrows`, written after everything it vouches
+/// for. Appends go to the kernel at once, so that kill -9 loses at most the open window; they
+/// are forced to the medium by [`Recorder::sync`] and [`Recorder::finish`] only, since waiting
+/// for a disk would stall sampling. After a power cut the reader keeps what reached the disk
+/// whole, which checksums tell.
+///
+/// After an error nothing more is written: what follows would come after a torn message.
+pub struct Recorder<S: Store = Box<dyn Store>> {
+    store: S,
+    /// By table.
+    streams: Vec<Stream>,
+    pyramid: Pyramid,
+    queued: Vec<Metric>,
+    last: Commit,
+    committed: u64,
+    failed: Option<Error>,
+}
+
+impl Recorder {
+    /// Begins a recording in the directory `dir`, which is made if need be.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if the directory is not empty; [`ErrorKind::Io`] if it cannot be
+    /// written to.
+    pub fn create(dir: impl AsRef<Path>, meta: &Meta) -> Result<Self> {
+        let store: Box<dyn Store> = Box::new(DirStore::create(dir.as_ref())?);
+        Recorder::create_in(store, meta)
+    }
+}
+
+impl<S: Store> Recorder<S> {
+    /// Begins a recording in an empty store.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] if it cannot be written to.
+    pub fn create_in(store: S, meta: &Meta) -> Result<Self> {
+        let metadata = meta.to_map();
+        let open =
+            |table: &Table| Stream::open(*table, &metadata).map_err(|e| encoding(*table, &e));
+        let streams = Table::ALL.iter().map(open).collect::<Result<_>>()?;
+        let mut recorder = Self {
+            store,
+            streams,
+            pyramid: Pyramid::default(),
+            queued: Vec::new(),
+            last: Commit::origin(meta.started_nanos()),
+            committed: 0,
+            failed: None,
+        };
+        // The windows come last: only they make the directory a recording.
+        Table::ALL.iter().try_for_each(|table| recorder.hand_over(*table).map(drop))?;
+        Ok(recorder)
+    }
+
+    /// Windows committed so far.
+    pub fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Adds a value to a named series; it is committed with the next window.
+    pub fn metric(&mut self, metric: Metric) {
+        self.queued.push(metric);
+    }
+
+    /// Forces everything committed to the medium. May take long: not for a sampling thread.
+    ///
+    /// # Errors
+    /// If the system says that it could not.
+    pub fn sync(&mut self) -> Result<()> {
+        self.store.sync().map_err(|e| self.io_error("sync", &e))
+    }
+
+    /// Ends the recording cleanly: end-of-stream markers, then [`Recorder::sync`].
+    ///
+    /// # Errors
+    /// The error that ended the recording before, or that ends it now.
+    pub fn finish(mut self) -> Result<()> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        for table in Table::ALL {
+            self.streams[table as usize].writer.finish().map_err(|e| encoding(table, &e))?;
+            self.hand_over(table)?;
+        }
+        self.sync()
+    }
+
+    fn commit(&mut self, window: &Window<'_>) -> Result<()> {
+        let mut row = self.row_of(window);
+        self.encode(window, row.window, row.layout).map_err(|(table, e)| encoding(table, &e))?;
+        for (index, table) in Table::PAYLOAD.into_iter().enumerate() {
+            row.crcs[index] = self.hand_over(table)?;
+            row.ends[index] = self.streams[table as usize].handed_over;
+        }
+        row.row_crc = row.checksum(self.last.row_crc);
+        self.write(Table::Windows, |schema| row.to_batch(schema))
+            .map_err(|(table, e)| encoding(table, &e))?;
+        self.hand_over(Table::Windows)?;
+        self.last = row;
+        self.committed += 1;
+        Ok(())
+    }
+
+    /// The commit row, but for ends and checksums.
+    fn row_of(&self, window: &Window<'_>) -> Commit {
+        let snapshot = window.snapshot;
+        let mut row = Commit {
+            window: self.committed,
+            start: snapshot.start,
+            end: snapshot.end,
+            samples: snapshot.samples,
+            cpu: window.cpu,
+            regions: snapshot.regions.len() as u64,
+            region_bytes: total(snapshot.regions.iter().map(|r| &r.range)),
+            hot_bytes: hot_bytes(snapshot),
+            ..self.last.clone()
+        };
+        if let Some(mappings) = window.mappings {
+            row.layout += 1;
+            row.layout_taken = mappings.taken;
+            row.mapped_bytes = total(mappings.mappings.iter().map(|m| &m.range));
+        }
+        row
+    }
+
+    fn encode(&mut self, window: &Window<'_>, number: u64, layout: u64) -> Encoded {
+        let snapshot = window.snapshot;
+        self.write(Table::Regions, |s| encode::regions(s, number, &snapshot.regions))?;
+        if let Some(mappings) = window.mappings {
+            self.write(Table::Mappings, |s| encode::mappings(s, layout, &mappings.mappings))?;
+            self.write(Table::Spaces, |s| encode::spaces(s, layout, &mappings.spaces))?;
+        }
+        self.write(Table::Actions, |s| encode::actions(s, number, window.actions))?;
+        self.write(Table::Outcomes, |s| encode::outcomes(s, number, window.outcomes))?;
+        let mut metrics = std::mem::take(&mut self.queued);
+        metrics.extend(standard_metrics(window));
+        self.write(Table::Metrics, |s| encode::metrics(s, number, &metrics))?;
+        for tile in self.pyramid.window(snapshot) {
+            self.write(Table::Tiles, |s| encode::tile(s, &tile))?;
+        }
+        Ok(())
+    }
+
+    /// Encodes a batch, if it has rows.
+    fn write(
+        &mut self,
+        table: Table,
+        encode: impl FnOnce(SchemaRef) -> Result<RecordBatch, ArrowError>,
+    ) -> Encoded {
+        let stream = &mut self.streams[table as usize];
+        let written = encode(stream.schema.clone()).and_then(|batch| match batch.num_rows() {
+            0 => Ok(()),
+            _ => stream.writer.write(&batch),
+        });
+        written.map_err(|e| (table, e))
+    }
+
+    /// Appends what was encoded to the store; gives its CRC-32.
+    fn hand_over(&mut self, table: Table) -> Result<u32> {
+        let stream = &mut self.streams[table as usize];
+        let bytes = std::mem::take(stream.writer.get_mut());
+        let crc = crc32fast::hash(&bytes);
+        if !bytes.is_empty() {
+            let appended = self.store.append(table, &bytes);
+            appended.map_err(|e| self.io_error(&format!("write {} of", table.file_name()), &e))?;
+        }
+        let stream = &mut self.streams[table as usize];
+        stream.handed_over += bytes.len() as u64;
+        *stream.writer.get_mut() = emptied(bytes);
+        Ok(crc)
+    }
+
+    fn io_error(&self, what: &str, cause: &io::Error) -> Error {
+        let kept = match self.committed {
+            1 => "1 window".into(),
+            n => format!("{n} windows"),
+        };
+        Error::new(ErrorKind::Io, format!("cannot {what} recording {}", self.store.name()))
+            .cause(cause)
+            .remedy(format!("{kept} committed before can be read; free space or record elsewhere"))
+    }
+}
+
+type Encoded = Result<(), (Table, ArrowError)>;
+
+fn emptied(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.clear();
+    bytes
+}
+
+impl<S: Store> Sink for Recorder<S> {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.commit(window).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+}
+
+/// What is encoded and not yet handed to the store.
+struct Stream {
+    schema: SchemaRef,
+    writer: StreamWriter<Vec<u8>>,
+    handed_over: u64,
+}
+
+impl Stream {
+    fn open(table: Table, metadata: &HashMap<String, String>) -> Result<Self, ArrowError> {
+        let schema = table.schema(metadata);
+        let codec = table.is_compressed().then_some(CompressionType::LZ4_FRAME);
+        let options = IpcWriteOptions::try_new(ALIGNMENT, false, arrow_ipc::MetadataVersion::V5)?
+            .try_with_compression(codec)?;
+        let writer = StreamWriter::try_new_with_options(Vec::new(), &schema, options)?;
+        Ok(Self { schema, writer, handed_over: 0 })
+    }
+}
+
+fn encoding(table: Table, cause: &ArrowError) -> Error {
+    Error::new(ErrorKind::Other, format!("cannot encode a window for {}", table.file_name()))
+        .cause(cause)
+        .remedy("this is a fault of tierscope: please report it")
+}
+
+fn hot_bytes(snapshot: &Snapshot) -> u64 {
+    let hot = snapshot.regions.iter().filter(|r| r.is_hot(HOT_FREQUENCY));
+    total(hot.map(|r| &r.range))
+}
+
+/// Bytes in all of them. Spaces of 2^64 bytes are no reason to stop recording.
+fn total<'a>(ranges: impl Iterator<Item = &'a Range>) -> u64 {
+    ranges.map(Range::bytes).fold(0, u64::saturating_add)
+}
+
+/// The series that every window has.
+fn standard_metrics(window: &Window<'_>) -> Vec<Metric> {
+    let time = window.snapshot.end;
+    let metric = |name: &str, space, value| Metric { time, name: name.into(), space, value };
+    let mut metrics = vec![
+        metric("profiler_cpu_seconds", None, nanos(window.cpu.profiler) as f64 / 1e9),
+        metric("target_cpu_seconds", None, nanos(window.cpu.target) as f64 / 1e9),
+    ];
+    for (space, of) in by_space(window.snapshot) {
+        metrics.push(metric("regions", Some(space), of.regions as f64));
+        metrics.push(metric("region_bytes", Some(space), of.bytes as f64));
+        metrics.push(metric("hot_bytes", Some(space), of.hot as f64));
+    }
+    metrics
+}
+
+#[derive(Default)]
+struct SpaceFigures {
+    regions: u64,
+    bytes: u64,
+    hot: u64,
+}
+
+fn by_space(snapshot: &Snapshot) -> BTreeMap<SpaceId, SpaceFigures> {
+    let mut spaces = BTreeMap::<_, SpaceFigures>::new();
+    for region in &snapshot.regions {
+        let of = spaces.entry(region.range.space).or_default();
+        let bytes = region.range.bytes();
+        of.regions += 1;
+        of.bytes = of.bytes.saturating_add(bytes);
+        if region.is_hot(HOT_FREQUENCY) {
+            of.hot = of.hot.saturating_add(bytes);
+        }
+    }
+    spaces
+}
+
+impl Commit {
+    /// The row before the first.
+    pub(crate) fn origin(started_nanos: u64) -> Self {
+        Commit {
+            window: 0,
+            start: Time(0),
+            end: Time(0),
+            samples: 0,
+            cpu: tierscope_core::CpuTime::default(),
+            layout: 0,
+            layout_taken: Time(0),
+            regions: 0,
+            region_bytes: 0,
+            mapped_bytes: 0,
+            hot_bytes: 0,
+            ends: [0; Table::PAYLOAD.len()],
+            crcs: [0; Table::PAYLOAD.len()],
+            row_crc: crc32fast::hash(&started_nanos.to_le_bytes()),
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! Reads a recording, finished or still being written.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use arrow_buffer::Buffer;
+use tierscope_core::drive::Window;
+use tierscope_core::{
+    Action, CpuTime, Error, ErrorKind, Mappings, Outcome, Result, Snapshot, Time,
+};
+
+use crate::columns::Columns;
+use crate::commit::Commit;
+use crate::decode;
+use crate::encode::Metric;
+use crate::head::Head;
+use crate::heat::{self, Heat};
+use crate::message::{self, Framed};
+use crate::meta::Meta;
+use crate::store::{DirSource, Source};
+use crate::table::Table;
+use crate::tiles::{Bin, windows_in};
+
+/// Commit rows are read in pieces of this size.
+const PIECE: u64 = 4 << 20;
+
+/// A recording, opened for reading.
+///
+/// Holds its commit rows (about 250 bytes a window) and nothing else; windows and tiles are read
+/// when asked for, each checked against the checksum of its commit row.
+pub struct Recording {
+    source: Box<dyn Source + Send + Sync>,
+    meta: Meta,
+    /// By table.
+    heads: Vec<Head>,
+    commits: Vec<Commit>,
+    /// How far `windows.arrows` was read.
+    at: u64,
+    /// Checksum of the row that every chain begins with.
+    origin: u32,
+    ended: bool,
+    damage: Option<Error>,
+    /// The layout read last: neighbours in time mostly share it.
+    layout: Mutex<Option<(u64, Arc<Mappings>)>>,
+}
+
+/// A window as it was committed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// The regions.
+    pub snapshot: Snapshot,
+    /// Spaces and mappings, where they changed with this window.
+    pub mappings: Option<Arc<Mappings>>,
+    /// Actions issued during the window.
+    pub actions: Vec<Action>,
+    /// Actions ended during the window.
+    pub outcomes: Vec<Outcome>,
+    /// CPU time at the end of the window.
+    pub cpu: CpuTime,
+}
+
+impl Frame {
+    /// As the drive loops push it into a sink.
+    #[must_use]
+    pub fn as_window(&self) -> Window<'_> {
+        Window {
+            snapshot: &self.snapshot,
+            mappings: self.mappings.as_deref(),
+            actions: &self.actions,
+            outcomes: &self.outcomes,
+            cpu: self.cpu,
+        }
+    }
+}
+
+impl Recording {
+    /// Opens the recording in `dir`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Data`] if it is none, or was cut short before its first window, or was
+    /// written by a newer version. Damage further on is no error: see [`Recording::damage`].
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
+        Self::from_source(Box::new(DirSource::open(dir.as_ref())?))
+    }
+
+    /// Opens the recording that `source` holds.
+    ///
+    /// # Errors
+    /// As [`Recording::open`].
+    pub fn from_source(source: Box<dyn Source + Send + Sync>) -> Result<Self> {
+        let name = source.name();
+        let head =
+            |table| Head::read(source.as_ref(), table).map_err(|e| foreign(&name, table, &e));
+        // The windows come first: a directory without them is no recording, whatever it holds.
+        let windows = head(Table::Windows)?;
+        let mut heads = Table::PAYLOAD.map(head).into_iter().collect::<Result<Vec<_>>>()?;
+        check_same_recording(&name, &windows, &heads)?;
+        let meta = Meta::from_map(windows.metadata()).map_err(|key| {
+            foreign(&name, Table::Windows, &format!("its schema metadata has no sound `{key}`"))
+        })?;
+        let (at, origin) = (windows.len, Commit::origin(meta.started_nanos()).row_crc);
+        heads.push(windows);
+        let mut recording = Self {
+            source,
+            meta,
+            heads,
+            commits: Vec::new(),
+            at,
+            origin,
+            ended: false,
+            damage: None,
+            layout: Mutex::new(None),
+        };
+        recording.refresh()?;
+        Ok(recording)
+    }
+
+    /// Reads the windows that were committed since; returns how many.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] if reading fails.
+    pub fn refresh(&mut self) -> Result<usize> {
+        let before = self.commits.len();
+        self.damage = None;
+        while !self.ended && self.read_piece()? {}
+        Ok(self.commits.len() - before)
+    }
+
+    /// Reads some rows; whether there may be more.
+    fn read_piece(&mut self) -> Result<bool> {
+        let length = self.length(Table::Windows)?;
+        let piece = length.saturating_sub(self.at).min(PIECE);
+        let bytes = self.source.read(Table::Windows, self.at, piece as usize);
+        let bytes = Buffer::from_vec(bytes.map_err(|e| self.unreadable(Table::Windows, &e))?);
+        let lengths = self.payload_lengths()?;
+        let mut at = 0;
+        loop {
+            match self.next_row(&bytes, at, &lengths) {
+                Ok(Some(next)) => at = next,
+                Ok(None) => break,
+                Err(cause) => {
+                    self.damage = Some(self.damaged(Table::Windows, &cause));
+                    self.at += at as u64;
+                    return Ok(false);
+                }
+            }
+        }
+        self.at += at as u64;
+        Ok(at > 0 && self.at < length)
+    }
+
+    /// Takes the row at `at` in; gives where the next one begins, if it is all there.
+    fn next_row(
+        &mut self,
+        bytes: &Buffer,
+        at: usize,
+        lengths: &[u64],
+    ) -> Result<Option<usize>, String> {
+        let framing = match message::frame(bytes, at)? {
+            Framed::Whole(framing) => framing,
+            Framed::Incomplete => return Ok(None),
+            Framed::End => {
+                self.ended = true;
+                return Ok(None);
+            }
+        };
+        let columns = self.head(Table::Windows).batch(bytes, &framing)?;
+        for row in Commit::from_batch(&columns)? {
+            self.check(&row, lengths)?;
+            self.commits.push(row);
+        }
+        Ok(Some(framing.end()))
+    }
+
+    /// Whether a row follows the last one, and what it vouches for is there.
+    fn check(&self, row: &Commit, lengths: &[u64]) -> Result<(), String> {
+        let last = self.commits.last();
+        if row.row_crc != row.checksum(last.map_or(self.origin, |row| row.row_crc)) {
+            return Err("a commit row does not have its checksum".into());
+        }
+        if row.window != self.commits.len() as u64 {
+            return Err(format!("window {} follows {} windows", row.window, self.commits.len()));
+        }
+        for (index, table) in Table::PAYLOAD.into_iter().enumerate() {
+            if row.ends[index] > lengths[index] {
+                return Err(format!("{} was cut short", table.file_name()));
+            }
+            if row.ends[index] < self.begin(table, self.commits.len()) {
+                return Err(format!("window {} ends before it begins", row.window));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the recording says about itself.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// The commit rows, in order: all that is cheap to know about each window.
+    #[must_use]
+    pub fn commits(&self) -> &[Commit] {
+        &self.commits
+    }
+
+    /// Whether it was ended cleanly. If not it is still being written, or whoever wrote it died.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Why the windows end where they do, if something other than the end of writing made them.
+    #[must_use]
+    pub fn damage(&self) -> Option<&Error> {
+        self.damage.as_ref()
+    }
+
+    /// The name of the recording, for errors and titles.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.source.name()
+    }
+
+    /// The time from the first window's start to the last one's end.
+    #[must_use]
+    pub fn time(&self) -> Option<Range<Time>> {
+        Some(self.commits.first()?.start..self.commits.last()?.end)
+    }
+
+    /// The windows that overlap `time`.
+    #[must_use]
+    pub fn during(&self, time: &Range<Time>) -> Range<usize> {
+        let first = self.commits.partition_point(|row| row.end <= time.start);
+        let end = self.commits.partition_point(|row| row.start < time.end);
+        first..end.max(first)
+    }
+
+    /// Window `index`, whole.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Data`] if it was damaged since; [`ErrorKind::Io`] if reading fails.
+    ///
+    /// # Panics
+    /// If there is no such window.
+    pub fn window(&self, index: usize) -> Result<Frame> {
+        let row = &self.commits[index];
+        let changed = row.layout != self.previous_layout(index);
+        Ok(Frame {
+            snapshot: self.snapshot(index)?,
+            mappings: changed.then(|| self.layout(index)).transpose()?,
+            actions: self.rows(Table::Actions, index, decode::actions)?,
+            outcomes: self.rows(Table::Outcomes, index, decode::outcomes)?,
+            cpu: row.cpu,
+        })
+    }
+
+    /// The windows of `range`, one at a time.
+    pub fn windows(&self, range: Range<usize>) -> impl Iterator<Item = Result<Frame>> + '_ {
+        range.map(|index| self.window(index))
+    }
+
+    /// The regions of window `index`.
+    ///
+    /// # Errors
+    /// As [`Recording::window`].
+    ///
+    /// # Panics
+    /// If there is no such window.
+    pub fn snapshot(&self, index: usize) -> Result<Snapshot> {
+        let row = &self.commits[index];
+        let regions = self.rows(Table::Regions, index, decode::regions)?;
+        Ok(Snapshot { start: row.start, end: row.end, samples: row.samples, regions })
+    }
+
+    /// The metrics committed with window `index`.
+    ///
+    /// # Errors
+    /// As [`Recording::window`].
+    ///
+    /// # Panics
+    /// If there is no such window.
+    pub fn metrics(&self, index: usize) -> Result<Vec<Metric>> {
+        self.rows(Table::Metrics, index, decode::metrics)
+    }
+
+    /// Spaces and mappings in force in window `index`.
+    ///
+    /// # Errors
+    /// As [`Recording::window`].
+    ///
+    /// # Panics
+    /// If there is no such window.
+    pub fn layout(&self, index: usize) -> Result<Arc<Mappings>> {
+        let number = self.commits[index].layout;
+        let mut last = self.layout.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &*last {
+            Some((known, layout)) if *known == number => Ok(Arc::clone(layout)),
+            _ => {
+                let layout = Arc::new(self.read_layout(number)?);
+                *last = Some((number, Arc::clone(&layout)));
+                Ok(layout)
+            }
+        }
+    }
+
+    fn read_layout(&self, number: u64) -> Result<Mappings> {
+        if number == 0 {
+            return Ok(Mappings::default());
+        }
+        let index = self.commits.partition_point(|row| row.layout < number);
+        Ok(Mappings {
+            taken: self.commits[index].layout_taken,
+            spaces: self.rows(Table::Spaces, index, decode::spaces)?,
+            mappings: self.rows(Table::Mappings, index, decode::mappings)?,
+        })
+    }
+
+    fn previous_layout(&self, index: usize) -> u64 {
+        index.checked_sub(1).map_or(0, |before| self.commits[before].layout)
+    }
+
+    /// Heat over `windows`, in pieces of up to `8^coarsest` windows, in order of time: tiles
+    /// where they fit, regions where not. Each piece is handed to `take`.
+    ///
+    /// # Errors
+    /// As [`Recording::window`], or the first error of `take`.
+    pub fn heat(
+        &self,
+        windows: Range<usize>,
+        coarsest: u8,
+        mut take: impl FnMut(Heat) -> Result<()>,
+    ) -> Result<()> {
+        let end = windows.end.min(self.commits.len());
+        for (zoom, first) in heat::cover(windows.start..end, coarsest) {
+            let last = first + windows_in(zoom) as usize - 1;
+            let time = self.commits[first].start..self.commits[last].end;
+            take(match zoom {
+                0 => Heat::of_snapshot(&self.snapshot(first)?),
+                _ => Heat::of_bins(time, &self.tile(zoom, last)?),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The bins of the tile of `zoom` that window `last` completed; none if nothing was seen.
+    fn tile(&self, zoom: u8, last: usize) -> Result<Vec<Bin>> {
+        let index = last as u64 / windows_in(zoom);
+        for columns in self.batches(Table::Tiles, last)? {
+            let failed = |e: String| self.damaged(Table::Tiles, &e);
+            if decode::tile_name(&columns).map_err(failed)? == Some((zoom, index)) {
+                return decode::bins(&columns).map_err(failed);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The rows that window `index` added to `table`.
+    fn rows<T>(
+        &self,
+        table: Table,
+        index: usize,
+        decode: impl Fn(&Columns) -> Result<Vec<T>, String>,
+    ) -> Result<Vec<T>> {
+        let mut rows = Vec::new();
+        for columns in self.batches(table, index)? {
+            let failed = |e: String| self.damaged(table, &format!("window {index}: {e}"));
+            rows.append(&mut decode(&columns).map_err(failed)?);
+        }
+        Ok(rows)
+    }
+
+    fn batches(&self, table: Table, index: usize) -> Result<Vec<Columns>> {
+        let row = &self.commits[index];
+        let (begin, end) = (self.begin(table, index), row.ends[table as usize]);
+        if begin == end {
+            return Ok(Vec::new());
+        }
+        let bytes = self.source.read(table, begin, (end - begin) as usize);
+        let bytes = bytes.map_err(|e| self.unreadable(table, &e))?;
+        if crc32fast::hash(&bytes) != row.crcs[table as usize] {
+            let cause = format!("window {index} does not have its checksum");
+            return Err(self.damaged(table, &cause));
+        }
+        let failed = |e: String| self.damaged(table, &format!("window {index}: {e}"));
+        self.head(table).batches(bytes).map_err(failed)
+    }
+
+    /// Where window `index` begins in `table`.
+    fn begin(&self, table: Table, index: usize) -> u64 {
+        match index.checked_sub(1) {
+            Some(before) => self.commits[before].ends[table as usize],
+            None => self.head(table).len,
+        }
+    }
+
+    fn head(&self, table: Table) -> &Head {
+        &self.heads[table as usize]
+    }
+
+    fn payload_lengths(&self) -> Result<Vec<u64>> {
+        Table::PAYLOAD.into_iter().map(|table| self.length(table)).collect()
+    }
+
+    fn length(&self, table: Table) -> Result<u64> {
+        let length = self.source.len(table).map_err(|e| self.unreadable(table, &e))?;
+        Ok(length.unwrap_or(0))
+    }
+
+    fn unreadable(&self, table: Table, cause: &std::io::Error) -> Error {
+        Error::new(ErrorKind::Io, format!("cannot read {} of {}", table.file_name(), self.name()))
+            .cause(cause)
+            .remedy("check the disk and the permissions of the recording")
+    }
+
+    fn damaged(&self, table: Table, cause: &str) -> Error {
+        let file = table.file_name();
+        Error::new(ErrorKind::Data, format!("{file} of recording {} is damaged", self.name()))
+            .cause(cause)
+            .remedy(match table {
+                Table::Windows => format!("the {} windows before can be read", self.commits.len()),
+                _ => "choose a time range without that window, or restore the file".into(),
+            })
+    }
+}
+
+fn foreign(name: &str, table: Table, cause: &str) -> Error {
+    let newer = cause.contains("newer tierscope");
+    let remedy = if newer {
+        "update tierscope"
+    } else {
+        "give the directory that `tierscope record -o DIR` wrote"
+    };
+    Error::new(ErrorKind::Data, format!("cannot open recording {name}"))
+        .cause(format!("{}: {cause}", table.file_name()))
+        .remedy(remedy)
+}
+
+fn check_same_recording(name: &str, windows: &Head, heads: &[Head]) -> Result<()> {
+    let started = |head: &Head| head.metadata().get("tierscope.started_unix_ns").cloned();
+    for (head, table) in heads.iter().zip(Table::PAYLOAD) {
+        if started(head) != started(windows) {
+            return Err(foreign(name, table, "it belongs to another recording"));
+        }
+    }
+    Ok(())
+}
