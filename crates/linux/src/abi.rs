@@ -124,6 +124,13 @@ pub const SCAN_CLEAR: u32 = 1 << 0;
 /// `TIERSCOPE_SCAN_PRUNE`: skip what lies under an upper entry found old.
 pub const SCAN_PRUNE: u32 = 1 << 1;
 
+/// `TIERSCOPE_JUDGED`, in [`Scan::judged`]: the upper entry was judged.
+pub const JUDGED: u32 = 1 << 0;
+/// `TIERSCOPE_JUDGED_YOUNG`: it was young.
+pub const JUDGED_YOUNG: u32 = 1 << 1;
+/// `TIERSCOPE_JUDGED_LEAF`: it was a leaf.
+pub const JUDGED_LEAF: u32 = 1 << 2;
+
 /// `struct tierscope_scan`: judge every entry of a level in a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -146,7 +153,7 @@ pub struct Scan {
     pub present: u64,
     /// In and out: where to go on.
     pub cursor: u64,
-    /// In and out: upper entries judged last, by level.
+    /// In and out: base addresses of the upper entries judged last, by level, with `JUDGED*`.
     pub judged: [u64; MAX_LEVELS],
     /// Added up: entries looked at.
     pub visited: u64,

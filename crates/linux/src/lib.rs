@@ -4,9 +4,18 @@
 //! Invariant: nothing here knows the simulated machine, an instrument or a recording.
 
 pub mod abi;
+mod alarm;
+mod bits;
 mod caps;
 pub mod device;
+mod machine;
 pub mod module;
 pub mod pidfd;
 pub mod proc;
+mod selection;
 mod selftest_page;
+mod spawn;
+mod watched;
+
+pub use machine::LiveMachine;
+pub use selection::Selection;

@@ -73,15 +73,20 @@ impl Module {
 
     /// Attaches to the address space of process `pid`.
     ///
-    /// A pidfd opened before and still good after proves that no other process took the pid over
-    /// in between.
-    ///
     /// # Errors
     /// [`ErrorKind::NoTarget`] if there is no such process or it has no memory of its own,
     /// [`ErrorKind::Permission`] without capability.
     pub fn attach(&self, pid: u32) -> Result<Attachment> {
-        let what = || format!("attach to process {pid}");
-        let pidfd = PidFd::open(pid).map_err(|e| refused(&what(), &e))?;
+        let pidfd = PidFd::open(pid).map_err(|e| refused(&attach_to(pid), &e))?;
+        self.attach_as(pid, &pidfd)
+    }
+
+    /// As [`Module::attach`], to the very process behind `pidfd`: opened before and still good
+    /// after, it proves that no other process took the pid over in between.
+    ///
+    /// # Errors
+    /// As [`Module::attach`].
+    pub fn attach_as(&self, pid: u32, pidfd: &PidFd) -> Result<Attachment> {
         let mut channel = self.device.open().map_err(|e| not_open(&self.device.name(), &e))?;
         let mut attach = abi::Attach {
             size: size_of::<abi::Attach>() as u32,
@@ -89,19 +94,23 @@ impl Module {
             selftest_addr: self.page.touched(),
             ..Default::default()
         };
-        channel.attach(&mut attach).map_err(|e| refused(&what(), &e))?;
+        channel.attach(&mut attach).map_err(|e| refused(&attach_to(pid), &e))?;
         if !pidfd.holds_its_pid() {
-            return Err(refused(&what(), &io::Error::from_raw_os_error(libc::ESRCH)));
+            let reused = io::Error::from_raw_os_error(libc::ESRCH);
+            return Err(refused(&attach_to(pid), &reused));
         }
         let proven = level_set(attach.proven_levels);
-        Ok(Attachment { channel, pidfd, proven, max_probes: self.info.max_probes.max(1) as usize })
+        Ok(Attachment { channel, proven, max_probes: self.info.max_probes.max(1) as usize })
     }
+}
+
+fn attach_to(pid: u32) -> String {
+    format!("attach to process {pid}")
 }
 
 /// One address space, watched through a file descriptor of its own.
 pub struct Attachment {
     channel: Box<dyn Channel>,
-    pidfd: PidFd,
     proven: LevelSet,
     max_probes: usize,
 }
@@ -111,12 +120,6 @@ impl Attachment {
     #[must_use]
     pub fn proven(&self) -> LevelSet {
         self.proven
-    }
-
-    /// The process.
-    #[must_use]
-    pub fn pidfd(&self) -> &PidFd {
-        &self.pidfd
     }
 
     /// Judges a batch in the order given; answers are in `probes`. Any size: what is more than

@@ -95,6 +95,9 @@ fn rust_layout() -> Layout {
             KIND_SPECIAL,
             SCAN_CLEAR,
             SCAN_PRUNE,
+            JUDGED,
+            JUDGED_YOUNG,
+            JUDGED_LEAF,
             IOC_MAGIC,
             IOC_INFO,
             IOC_ATTACH,
@@ -165,6 +168,11 @@ fn the_rust_twin_equals_the_header() {
     let header = std::fs::read_to_string(kmod.join("tierscope_abi.h")).unwrap();
     let names = names_in(&header);
     assert!(names.len() > 60, "only {} names found in the header", names.len());
-    assert_eq!(c_layout(&kmod, &names), rust_layout());
+    let (c, rust) = (c_layout(&kmod, &names), rust_layout());
+    let differs = |name: &&String| c.get(*name) != rust.get(*name);
+    for name in c.keys().chain(rust.keys()).filter(differs) {
+        eprintln!("{name}: header {:?}, Rust {:?}", c.get(name), rust.get(name));
+    }
+    assert!(c == rust, "the names above differ: change src/abi.rs and raise the version");
     assert!(header.contains(&format!("TIERSCOPE_DEVICE_NAME\t\"{}\"", abi::DEVICE_NAME)));
 }

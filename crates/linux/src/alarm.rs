@@ -1,0 +1,199 @@
+//! Waiting: for a time, for a signal to stop, for a process to exit. One epoll, no busy loop.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tierscope_core::{Error, ErrorKind, Result};
+
+/// Signals that end a recording in good order.
+const STOPPING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+const TIMER: u64 = 0;
+const SIGNAL: u64 = 1;
+const EXIT: u64 = 2;
+
+/// What ended a wait. More than one can hold; if none does, nothing was due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// The time has come.
+    pub(crate) timer: bool,
+    /// A signal asked to stop. Stays so.
+    pub(crate) stop: bool,
+    /// A process exited. Stays so until its descriptor is closed.
+    pub(crate) exit: bool,
+}
+
+pub(crate) struct Alarm {
+    epoll: OwnedFd,
+    /// Not subject to the timer slack of 50 µs that sleeping calls have.
+    timer: OwnedFd,
+    signals: StopSignals,
+}
+
+impl Alarm {
+    /// From here on the calling thread no longer dies of the signals that stop: `wait` tells them.
+    pub(crate) fn new() -> Result<Self> {
+        Self::try_new().map_err(|e| {
+            Error::new(ErrorKind::Other, "cannot set up timer and signals")
+                .cause(e)
+                .remedy("raise the limit of open files with `ulimit -n`")
+        })
+    }
+
+    fn try_new() -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
+        let signals = StopSignals::block()?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        epoll::add(&epoll, &signals.fd, EventData::new_u64(SIGNAL), EventFlags::IN)?;
+        Ok(Self { epoll, timer, signals })
+    }
+
+    /// The signal mask from before: a child that is started has to get it back.
+    pub(crate) fn mask_before(&self) -> &libc::sigset_t {
+        &self.signals.before
+    }
+
+    /// Listens for the exit of a process until its descriptor is closed.
+    pub(crate) fn watch_exit(&self, pidfd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, pidfd, EventData::new_u64(EXIT), EventFlags::IN)?)
+    }
+
+    /// Waits until the monotonic clock shows `nanos` (`None`: without end) or something is heard.
+    pub(crate) fn wait_until(&self, nanos: Option<u64>) -> Heard {
+        // A timer set to zero is off; to any other time already past it fires at once.
+        let value = Timespec {
+            tv_sec: nanos.map_or(0, |n| (n / 1_000_000_000) as i64),
+            tv_nsec: nanos.map_or(0, |n| (n % 1_000_000_000) as i64),
+        };
+        let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)
+            .expect("a timer of our own takes any time in range");
+        self.listen(None)
+    }
+
+    /// What is to be heard now.
+    pub(crate) fn poll(&self) -> Heard {
+        self.listen(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+    }
+
+    fn listen(&self, timeout: Option<&Timespec>) -> Heard {
+        let mut events = [const { MaybeUninit::<Event>::uninit() }; 8];
+        loop {
+            match epoll::wait(&self.epoll, &mut events, timeout) {
+                Ok((events, _)) => return hear(events),
+                // Stopped and continued from the shell.
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => unreachable!("epoll of our own: {error}"),
+            }
+        }
+    }
+}
+
+fn hear(events: &[Event]) -> Heard {
+    let mut heard = Heard::default();
+    for event in events {
+        let data = event.data;
+        match data.u64() {
+            TIMER => heard.timer = true,
+            SIGNAL => heard.stop = true,
+            _ => heard.exit = true,
+        }
+    }
+    heard
+}
+
+/// The signals that stop, blocked and to be read; dropping gives them back their effect.
+struct StopSignals {
+    fd: OwnedFd,
+    before: libc::sigset_t,
+}
+
+impl StopSignals {
+    fn block() -> io::Result<Self> {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigemptyset initialises the set that the other calls read; pthread_sigmask
+        // initialises `before`; signalfd gives a descriptor that nobody else owns.
+        unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in STOPPING {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+            let fd = libc::signalfd(-1, set.as_ptr(), flags);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let fd = OwnedFd::from_raw_fd(fd);
+            match libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr()) {
+                0 => Ok(Self { fd, before: before.assume_init() }),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        }
+    }
+
+    /// Takes what is pending: it has had its effect.
+    fn drain(&self) {
+        let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
+        // SAFETY: the buffer is as long as said; the descriptor does not block.
+        while unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), info.len()) } > 0 {
+        }
+    }
+}
+
+impl Drop for StopSignals {
+    fn drop(&mut self) {
+        self.drain();
+        // SAFETY: `before` was filled in by the kernel.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pidfd::PidFd;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_past_time_is_told_at_once() {
+        let alarm = Alarm::new().unwrap();
+        assert_eq!(alarm.poll(), Heard::default());
+        assert!(alarm.wait_until(Some(1)).timer);
+    }
+
+    #[test]
+    fn hears_a_signal_to_this_thread_and_keeps_saying_so() {
+        let alarm = Alarm::new().unwrap();
+        // SAFETY: raise goes to the calling thread, where the signal is blocked.
+        unsafe { libc::raise(libc::SIGTERM) };
+        assert!(alarm.wait_until(None).stop);
+        assert!(alarm.poll().stop);
+    }
+
+    #[test]
+    fn hears_an_exit_until_the_descriptor_is_closed() {
+        let alarm = Alarm::new().unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let pidfd = PidFd::open(child.id()).unwrap();
+        alarm.watch_exit(&pidfd).unwrap();
+        assert_eq!(alarm.poll(), Heard::default());
+        drop(child.stdin.take());
+        assert!(alarm.wait_until(None).exit);
+        drop(pidfd);
+        assert_eq!(alarm.poll(), Heard::default());
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,160 @@
+//! ACCESSED bits of all spaces together: batches are taken apart by space and put together again.
+
+use tierscope_core::{
+    AccessBits, AccessedSet, Judged, LeafKind, Level, Probe, ProbeOp, Radix, Range, Result,
+    ScanMode, ScanStats, SpaceId, State,
+};
+
+use crate::abi;
+use crate::module::{Attachment, Module, Presence};
+use crate::pidfd::PidFd;
+
+/// The module, and an attachment for every space.
+pub(crate) struct Bits {
+    module: Module,
+    /// Sorted: ids only grow.
+    attached: Vec<(SpaceId, Attachment)>,
+    /// Spaces found gone that nobody has been told about.
+    gone: bool,
+    /// Indices into the batch, by space; kept for its memory.
+    order: Vec<u32>,
+    /// Probes of one space; kept for its memory.
+    batch: Vec<abi::Probe>,
+}
+
+impl Bits {
+    pub(crate) fn new(module: Module) -> Self {
+        Self { module, attached: Vec::new(), gone: false, order: Vec::new(), batch: Vec::new() }
+    }
+
+    /// Attaches to the process; `space` is above all before it.
+    pub(crate) fn attach(&mut self, space: SpaceId, pid: u32, pidfd: &PidFd) -> Result<()> {
+        let attachment = self.module.attach_as(pid, pidfd)?;
+        self.attached.push((space, attachment));
+        Ok(())
+    }
+
+    pub(crate) fn detach(&mut self, space: SpaceId) {
+        self.attached.retain(|(id, _)| *id != space);
+    }
+
+    /// Whether a space was found gone since the last call.
+    pub(crate) fn take_gone(&mut self) -> bool {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// Whether `space` is attached and its process still runs the same program.
+    pub(crate) fn is_here(&mut self, space: SpaceId) -> Result<bool> {
+        match find(&mut self.attached, space) {
+            Some(attachment) => Ok(attachment.presence()? == Presence::Here),
+            None => Ok(false),
+        }
+    }
+
+    /// Judges the probes of `batch` that `order` names, all of one space.
+    fn probe_space(&mut self, probes: &mut [Probe], order: std::ops::Range<usize>) -> Result<()> {
+        let order = &self.order[order];
+        let space = probes[order[0] as usize].at.space;
+        self.batch.clear();
+        self.batch.extend(order.iter().map(|i| question(&probes[*i as usize])));
+        let presence = match find(&mut self.attached, space) {
+            Some(attachment) => attachment.probe(&mut self.batch)?,
+            None => Presence::Gone,
+        };
+        for (index, answered) in order.iter().zip(&self.batch) {
+            probes[*index as usize].answer = match presence {
+                Presence::Here => answer(answered),
+                Presence::Gone => Judged { state: State::Gone, ..Judged::default() },
+            };
+        }
+        if presence == Presence::Gone {
+            self.lose(space);
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, space: SpaceId) {
+        let before = self.attached.len();
+        self.detach(space);
+        self.gone |= self.attached.len() != before;
+    }
+}
+
+fn find(attached: &mut [(SpaceId, Attachment)], space: SpaceId) -> Option<&mut Attachment> {
+    let at = attached.binary_search_by_key(&space, |(id, _)| *id).ok()?;
+    Some(&mut attached[at].1)
+}
+
+fn question(probe: &Probe) -> abi::Probe {
+    let op = match probe.op {
+        ProbeOp::Test => abi::OP_TEST,
+        ProbeOp::TestAndClear => abi::OP_TEST_AND_CLEAR,
+    };
+    abi::Probe { addr: probe.at.at, level: probe.level.number(), op, ..Default::default() }
+}
+
+fn answer(probe: &abi::Probe) -> Judged {
+    let state = match probe.state {
+        abi::STATE_UNMAPPED => State::Unmapped,
+        abi::STATE_ABSENT => State::Absent,
+        abi::STATE_OLD => State::Old,
+        abi::STATE_YOUNG => State::Young,
+        _ => State::Refused,
+    };
+    let kind = match probe.kind {
+        abi::KIND_TABLE => LeafKind::Table,
+        abi::KIND_PAGE => LeafKind::Page,
+        abi::KIND_HUGETLB => LeafKind::Hugetlb,
+        abi::KIND_SPECIAL => LeafKind::Special,
+        _ => LeafKind::None,
+    };
+    Judged { state, reached: Level::new(probe.reached), kind }
+}
+
+impl AccessBits for Bits {
+    fn radix(&self) -> Radix {
+        let mut radix = self.module.radix();
+        for (_, attachment) in &self.attached {
+            let both = radix.proven.bits() & attachment.proven().bits();
+            radix.proven = tierscope_core::LevelSet::from_bits(both);
+        }
+        radix
+    }
+
+    fn probe(&mut self, probes: &mut [Probe]) -> Result<()> {
+        let space_of = |i: u32| probes[i as usize].at.space;
+        self.order.clear();
+        self.order.extend(0..probes.len() as u32);
+        // With the index in the key the order within a space stays, and nothing is allocated.
+        self.order.sort_unstable_by_key(|i| (space_of(*i), *i));
+        let mut start = 0;
+        while start < self.order.len() {
+            let space = probes[self.order[start] as usize].at.space;
+            let run = self.order[start..]
+                .iter()
+                .take_while(|i| probes[**i as usize].at.space == space)
+                .count();
+            self.probe_space(probes, start..start + run)?;
+            start += run;
+        }
+        Ok(())
+    }
+
+    fn scan(
+        &mut self,
+        range: &Range,
+        level: Level,
+        mode: ScanMode,
+        set: &mut AccessedSet,
+    ) -> Result<ScanStats> {
+        let found = match find(&mut self.attached, range.space) {
+            Some(attachment) => attachment.scan(range, level, mode, set)?,
+            None => None,
+        };
+        if found.is_none() {
+            set.reset(range, level, mode.present);
+            self.lose(range.space);
+        }
+        Ok(found.unwrap_or_default())
+    }
+}

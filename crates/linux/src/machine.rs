@@ -1,0 +1,323 @@
+//! The live machine: processes of this host as a target, behind core's ports.
+
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tierscope_core::{
+    AccessBits, Clock, CpuTime, Error, ErrorKind, Mapping, Mappings, Missing, Ports, Result, Space,
+    SpaceId, Target, Time, Wake,
+};
+
+use crate::alarm::Alarm;
+use crate::bits::Bits;
+use crate::module::Module;
+use crate::proc::{Names, Proc};
+use crate::selection::{Roots, Selection};
+use crate::watched::{Watched, share_memory};
+
+/// Reading mappings may cost this share of one CPU, at most: 1/100 …
+const READING_SHARE: u32 = 100;
+/// … but a space that takes long to read is never older than this many times what was asked for.
+const READING_LATE: u32 = 10;
+
+/// Processes of this host. Time is CLOCK_MONOTONIC since it was opened.
+///
+/// A space ends when its process exits or executes another program; the new program is a new
+/// space. Processes join at a refresh of the mappings. A command is held at its first instruction
+/// until the first wait.
+///
+/// While it lives, SIGINT, SIGTERM and SIGHUP to the thread that opened it end waits
+/// ([`Wake::Stop`]) and do nothing else.
+pub struct LiveMachine {
+    proc: Proc,
+    roots: Roots,
+    bits: Result<Bits, Missing>,
+    alarm: Alarm,
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    opened: u64,
+    /// CLOCK_BOOTTIME in clock ticks, as start times of processes.
+    opened_ticks: u64,
+    own_cpu_before: Duration,
+    watched: Vec<Watched>,
+    /// Pids whose space ended in this refresh: by an exec, if they join again.
+    left: Vec<u32>,
+    next_space: u32,
+    ended_cpu: Duration,
+    names: Names,
+    known: Arc<Mappings>,
+    /// When `known` was last made sure of, and what that cost.
+    checked: Time,
+    cost: Duration,
+    /// Spaces changed since `known` was made.
+    stale: bool,
+    /// Spaces changed since a wait last said so.
+    announce: bool,
+    /// What went wrong where it could not be told.
+    failed: Option<Error>,
+}
+
+impl LiveMachine {
+    /// Opens the target. Without `module` the machine has no access bits, and says why.
+    ///
+    /// # Errors
+    /// As [`Selection::check`] and [`Module::attach`].
+    pub fn open(selection: &Selection, module: Result<Module>) -> Result<Self> {
+        let proc = Proc::default();
+        let alarm = Alarm::new()?;
+        let roots = Roots::take(selection, &proc, alarm.mask_before())?;
+        let mut machine = Self {
+            proc,
+            roots,
+            bits: module.map(Bits::new).map_err(|e| explain(&e)),
+            alarm,
+            opened: monotonic(),
+            opened_ticks: boot_ticks(),
+            own_cpu_before: own_cpu(),
+            watched: Vec::new(),
+            left: Vec::new(),
+            next_space: 0,
+            ended_cpu: Duration::ZERO,
+            names: Names::default(),
+            known: Arc::default(),
+            checked: Time(0),
+            cost: Duration::ZERO,
+            stale: true,
+            announce: false,
+            failed: None,
+        };
+        machine.refresh()?;
+        if machine.watched.is_empty() {
+            return Err(Error::new(ErrorKind::NoTarget, "cannot watch the target")
+                .cause("it ended before it could be watched")
+                .remedy("check that it keeps running"));
+        }
+        machine.announce = false;
+        Ok(machine)
+    }
+
+    /// Ends the observation. A command that still runs is ended (SIGTERM, after five seconds
+    /// SIGKILL), as `perf record` does; tells how it ended. `None` for other targets.
+    ///
+    /// # Errors
+    /// If the command cannot be waited for.
+    pub fn finish(mut self) -> Result<Option<ExitStatus>> {
+        match &mut self.roots {
+            Roots::Command { spawned, .. } => spawned.finish().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Brings the spaces up to date: who ended, who executed another program, who joined.
+    fn refresh(&mut self) -> Result<()> {
+        self.left.clear();
+        self.end_lost()?;
+        let known: Vec<u32> = self.watched.iter().map(|w| w.pid).collect();
+        let members = self.roots.members(&self.proc, &known)?;
+        self.leave(|w| members.binary_search(&w.pid).is_err());
+        for pid in members {
+            if !self.watched.iter().any(|w| w.pid == pid) {
+                self.join(pid)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_lost(&mut self) -> Result<()> {
+        let mut lost = Vec::new();
+        for watched in &self.watched {
+            let attached = match &mut self.bits {
+                Ok(bits) => bits.is_here(watched.space)?,
+                Err(_) => true,
+            };
+            if !watched.lives(&self.proc)? || !attached {
+                lost.push(watched.space);
+            }
+        }
+        self.leave(|w| lost.binary_search(&w.space).is_ok());
+        Ok(())
+    }
+
+    /// Stops watching those that `gone` names.
+    fn leave(&mut self, gone: impl Fn(&Watched) -> bool) {
+        for watched in self.watched.extract_if(.., |w| gone(w)) {
+            self.ended_cpu += watched.cpu_time(&self.proc);
+            if let Ok(bits) = &mut self.bits {
+                bits.detach(watched.space);
+            }
+            self.left.push(watched.pid);
+            self.stale = true;
+            self.announce = true;
+        }
+    }
+
+    /// Watches a process as a new space, unless there is nothing to watch.
+    fn join(&mut self, pid: u32) -> Result<()> {
+        let space = SpaceId(self.next_space);
+        let had_a_space = self.left.contains(&pid);
+        let born_here = |started| started > self.opened_ticks && !had_a_space;
+        let found = Watched::look_up(&self.proc, pid, space, |stat| born_here(stat.started))?;
+        let Some(watched) = found.filter(|found| !self.borrows_memory(found)) else {
+            return Ok(());
+        };
+        if let Ok(bits) = &mut self.bits {
+            match bits.attach(space, pid, &watched.pidfd) {
+                Err(error) if error.kind() == ErrorKind::NoTarget => return Ok(()),
+                attached => attached?,
+            }
+        }
+        self.alarm.watch_exit(&watched.pidfd).map_err(|e| {
+            Error::new(ErrorKind::Other, format!("cannot wait for process {pid}"))
+                .cause(e)
+                .remedy("watch fewer processes")
+        })?;
+        self.watched.push(watched);
+        self.next_space += 1;
+        self.stale = true;
+        self.announce = true;
+        Ok(())
+    }
+
+    /// Between vfork and exec a child borrows the memory of its parent, which is watched already:
+    /// two spaces would steal each other's bits.
+    fn borrows_memory(&self, child: &Watched) -> bool {
+        let parent = self.watched.iter().find(|w| w.pid == child.parent);
+        parent.is_some_and(|parent| share_memory(parent.pid, child.pid))
+    }
+
+    /// Reads the mappings of all spaces; the same `Arc` stays if they are the same.
+    fn read_mappings(&mut self) -> Result<()> {
+        let mut fresh = Mappings { taken: self.now(), ..Mappings::default() };
+        for watched in &self.watched {
+            fresh.spaces.push(Space { id: watched.space, name: Arc::clone(&watched.name) });
+            // A process that is ending has none; the next refresh takes its space away.
+            let read = self.proc.maps(watched.pid, watched.space, &mut self.names)?;
+            append(&mut fresh.mappings, read.unwrap_or_default());
+        }
+        if !fresh.same_layout(&self.known) {
+            self.known = Arc::new(fresh);
+            self.names.tidy();
+        }
+        Ok(())
+    }
+
+    fn is_fresh(&self, max_age: Duration) -> bool {
+        let rest = (self.cost * READING_SHARE).min(max_age * READING_LATE);
+        !self.stale && self.now().since(self.checked) <= max_age.max(rest)
+    }
+}
+
+/// Appends without a copy where there is nothing yet: most targets are one process.
+fn append(all: &mut Vec<Mapping>, mut more: Vec<Mapping>) {
+    if all.is_empty() { *all = more } else { all.append(&mut more) }
+}
+
+impl Clock for LiveMachine {
+    fn now(&self) -> Time {
+        Time(monotonic() - self.opened)
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        self.roots.release();
+        let mut due = self.now() >= until;
+        loop {
+            if self.bits.as_mut().is_ok_and(Bits::take_gone) {
+                self.refresh_later_telling();
+            }
+            let in_hand = due || self.announce || self.watched.is_empty();
+            let heard = if in_hand {
+                self.alarm.poll()
+            } else {
+                let end = (until < Time::NEVER).then(|| self.opened.saturating_add(until.0));
+                self.alarm.wait_until(end)
+            };
+            if heard.stop {
+                return Wake::Stop;
+            }
+            if heard.exit {
+                self.refresh_later_telling();
+            }
+            if self.watched.is_empty() && self.failed.is_none() {
+                return Wake::Gone;
+            }
+            if std::mem::take(&mut self.announce) {
+                return Wake::TargetChanged;
+            }
+            if due {
+                return Wake::Deadline;
+            }
+            due = self.now() >= until;
+        }
+    }
+}
+
+impl LiveMachine {
+    /// A wait cannot fail: it says that the target changed, and who looks is told what happened.
+    fn refresh_later_telling(&mut self) {
+        if let Err(error) = self.refresh() {
+            self.failed = Some(error);
+            self.stale = true;
+            self.announce = true;
+        }
+    }
+}
+
+impl Target for LiveMachine {
+    /// A target with so many mappings that reading them costs more than a hundredth of a CPU at
+    /// the age asked for is read less often, down to a tenth of that.
+    fn mappings(&mut self, max_age: Duration) -> Result<Arc<Mappings>> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        if !self.is_fresh(max_age) {
+            let began = self.now();
+            self.refresh()?;
+            self.read_mappings()?;
+            self.stale = false;
+            self.checked = self.now();
+            self.cost = self.checked.since(began);
+        }
+        Ok(Arc::clone(&self.known))
+    }
+
+    /// Target: user and system time of its processes while they were watched, to the clock tick of
+    /// 10 ms; what a process spent between a last look and its end is not known.
+    fn cpu_time(&self) -> CpuTime {
+        let living: Duration = self.watched.iter().map(|w| w.cpu_time(&self.proc)).sum();
+        CpuTime {
+            profiler: own_cpu().saturating_sub(self.own_cpu_before),
+            target: self.ended_cpu + living,
+        }
+    }
+}
+
+impl Ports for LiveMachine {
+    fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
+        match &mut self.bits {
+            Ok(bits) => Ok(bits),
+            Err(missing) => Err(missing.clone()),
+        }
+    }
+}
+
+/// Why there are no access bits. The error holds the remedy already.
+fn explain(error: &Error) -> Missing {
+    Missing { port: "access bits", cause: error.to_string(), remedy: String::new() }
+}
+
+fn monotonic() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn boot_ticks() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * 100 + now.tv_nsec as u64 / 10_000_000
+}
+
+/// CPU time of all threads of this process.
+fn own_cpu() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}

@@ -1,0 +1,121 @@
+//! A process that is watched as a space.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tierscope_core::{Error, ErrorKind, Result, SpaceId};
+
+use crate::pidfd::PidFd;
+use crate::proc::{Proc, Stat};
+
+pub(crate) struct Watched {
+    pub(crate) space: SpaceId,
+    pub(crate) pid: u32,
+    /// The parent's pid when it came under watch.
+    pub(crate) parent: u32,
+    /// For people: `redis-server[4711]`.
+    pub(crate) name: Arc<str>,
+    pub(crate) pidfd: PidFd,
+    /// Start time: the pid's next bearer has another.
+    started: u64,
+    /// CPU time that it had spent when it came under watch.
+    before: Duration,
+    /// CPU time when last looked at.
+    latest: Cell<Duration>,
+}
+
+impl Watched {
+    /// `None` if there is nothing to watch: it is gone, ending, or of the kernel.
+    ///
+    /// Of a process that started under our eyes all CPU time counts (`from_start`), else what it
+    /// spends from now on.
+    pub(crate) fn look_up(
+        proc: &Proc,
+        pid: u32,
+        space: SpaceId,
+        from_start: impl Fn(&Stat) -> bool,
+    ) -> Result<Option<Self>> {
+        let pidfd = match PidFd::open(pid) {
+            Ok(pidfd) => pidfd,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+            Err(error) => return Err(cannot_watch(pid, &error)),
+        };
+        let Some(stat) = proc.stat(pid)? else { return Ok(None) };
+        if stat.has_ended() || stat.kernel_thread {
+            return Ok(None);
+        }
+        let before = if from_start(&stat) { Duration::ZERO } else { stat.cpu_time() };
+        let latest = Cell::new(stat.cpu_time());
+        let name = name(&stat, pid);
+        Ok(Some(Self {
+            space,
+            pid,
+            parent: stat.parent,
+            name,
+            pidfd,
+            started: stat.started,
+            before,
+            latest,
+        }))
+    }
+
+    /// Whether the process is there and has not ended.
+    pub(crate) fn lives(&self, proc: &Proc) -> Result<bool> {
+        let stat = proc.stat(self.pid)?.filter(|stat| stat.started == self.started);
+        if let Some(stat) = &stat {
+            self.latest.set(stat.cpu_time());
+        }
+        Ok(stat.is_some_and(|stat| !stat.has_ended()))
+    }
+
+    /// CPU time under watch; of an ended process what it was when last looked at.
+    pub(crate) fn cpu_time(&self, proc: &Proc) -> Duration {
+        // A file that cannot be read leaves the last figure standing.
+        let _ = self.lives(proc);
+        self.latest.get().saturating_sub(self.before)
+    }
+}
+
+fn cannot_watch(pid: u32, error: &io::Error) -> Error {
+    let kind = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => ErrorKind::Permission,
+        _ => ErrorKind::Other,
+    };
+    Error::new(kind, format!("cannot watch process {pid}"))
+        .cause(error)
+        .remedy("each process watched needs two files: raise the limit with `ulimit -n`")
+}
+
+/// A program may put anything into its name: what would break a line becomes `?`.
+fn name(stat: &Stat, pid: u32) -> Arc<str> {
+    let plain = |c: char| if c.is_control() { '?' } else { c };
+    format!("{}[{pid}]", stat.comm.chars().map(plain).collect::<String>()).into()
+}
+
+/// Whether two processes share one address space (vfork, CLONE_VM). `false` where the kernel does
+/// not tell (no CONFIG_KCMP).
+pub(crate) fn share_memory(one: u32, other: u32) -> bool {
+    const KCMP_VM: i32 = 1; // include/uapi/linux/kcmp.h
+    // SAFETY: kcmp takes numbers only.
+    unsafe { libc::syscall(libc::SYS_kcmp, one as i32, other as i32, KCMP_VM, 0, 0) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proc::parse_stat;
+
+    #[test]
+    fn a_name_stays_on_its_line() {
+        let text = b"7 (a\nb) S 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1";
+        assert_eq!(&*name(&parse_stat(text).unwrap(), 7), "a?b[7]");
+    }
+
+    #[test]
+    fn a_process_shares_memory_with_itself_alone() {
+        let me = std::process::id();
+        assert!(!share_memory(me, 1));
+    }
+}

@@ -1,0 +1,232 @@
+//! A kernel module that lives in the test: page tables of a few spaces, as sets of entries.
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::rc::Rc;
+
+use tierscope_core::Level;
+use tierscope_linux::abi;
+use tierscope_linux::device::{Channel, Device};
+use tierscope_linux::module::Module;
+
+/// `(level, index of the entry)`.
+type Entries = BTreeSet<(u8, u64)>;
+
+#[derive(Default)]
+struct Tables {
+    present: Entries,
+    young: Entries,
+}
+
+/// What all open files of the fake share.
+pub(crate) struct Kernel {
+    /// What INFO says.
+    pub(crate) abi: u32,
+    /// Error of `open`.
+    pub(crate) open: Option<i32>,
+    /// Error of ATTACH.
+    pub(crate) attach: Option<i32>,
+    /// PROBE and SCAN are interrupted after so many words' worth of work.
+    pub(crate) interrupted: bool,
+    /// Sizes of the PROBE calls that came.
+    pub(crate) batches: Vec<u32>,
+    /// By pid; a space that was never touched has no entries.
+    tables: BTreeMap<i32, Tables>,
+    /// Execs and exits by pid.
+    ended: BTreeMap<i32, u32>,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Self {
+            abi: abi::ABI_VERSION,
+            open: None,
+            attach: None,
+            interrupted: false,
+            batches: Vec::new(),
+            tables: BTreeMap::new(),
+            ended: BTreeMap::new(),
+        }
+    }
+}
+
+impl Kernel {
+    /// The process reads `addr`: every entry on the way is young.
+    pub(crate) fn touch(&mut self, pid: u32, addr: u64) {
+        let tables = self.tables.entry(pid as i32).or_default();
+        for level in 1..=4 {
+            let entry = (level, addr >> Level::new(level).unwrap().shift());
+            tables.present.insert(entry);
+            tables.young.insert(entry);
+        }
+    }
+
+    /// The process exits or executes another program.
+    pub(crate) fn end(&mut self, pid: u32) {
+        self.tables.remove(&(pid as i32));
+        *self.ended.entry(pid as i32).or_default() += 1;
+    }
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Fake(pub(crate) Rc<RefCell<Kernel>>);
+
+impl Fake {
+    pub(crate) fn module(&self) -> tierscope_core::Result<Module> {
+        Module::open_on(Box::new(self.clone()))
+    }
+}
+
+impl Device for Fake {
+    fn open(&self) -> io::Result<Box<dyn Channel>> {
+        match self.0.borrow().open {
+            Some(error) => Err(io::Error::from_raw_os_error(error)),
+            None => Ok(Box::new(File { kernel: Rc::clone(&self.0), attached: None })),
+        }
+    }
+
+    fn name(&self) -> String {
+        "/dev/fake".into()
+    }
+}
+
+struct File {
+    kernel: Rc<RefCell<Kernel>>,
+    /// Pid, and the execs it had at ATTACH.
+    attached: Option<(i32, u32)>,
+}
+
+fn error(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+impl File {
+    fn with_tables<T>(
+        &self,
+        work: impl FnOnce(&mut Tables, bool) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let (pid, ended) = self.attached.ok_or_else(|| error(libc::ENXIO))?;
+        let mut kernel = self.kernel.borrow_mut();
+        if kernel.ended.get(&pid).copied().unwrap_or(0) != ended {
+            return Err(error(libc::ESRCH));
+        }
+        let interrupted = kernel.interrupted;
+        work(kernel.tables.entry(pid).or_default(), interrupted)
+    }
+}
+
+impl Channel for File {
+    fn info(&mut self, info: &mut abi::Info) -> io::Result<()> {
+        assert_eq!(info.size as usize, size_of::<abi::Info>());
+        let kernel = self.kernel.borrow();
+        info.abi = kernel.abi;
+        if kernel.abi != abi::ABI_VERSION {
+            return Err(error(libc::EPROTO));
+        }
+        *info = abi::Info { levels: 4, hardware_levels: 0b1111, max_probes: 4, ..*info };
+        Ok(())
+    }
+
+    fn attach(&mut self, attach: &mut abi::Attach) -> io::Result<()> {
+        assert_eq!(attach.size as usize, size_of::<abi::Attach>());
+        assert!(attach.selftest_addr != 0 && attach.selftest_addr.is_multiple_of(4096));
+        let kernel = self.kernel.borrow();
+        if let Some(number) = kernel.attach {
+            return Err(error(number));
+        }
+        attach.proven_levels = 0b0111;
+        self.attached = Some((attach.pid, kernel.ended.get(&attach.pid).copied().unwrap_or(0)));
+        Ok(())
+    }
+
+    fn probe(&mut self, header: &mut abi::Probes, probes: &mut [abi::Probe]) -> io::Result<()> {
+        assert!(probes.len() <= 4, "more than max_probes");
+        self.kernel.borrow_mut().batches.push(probes.len() as u32);
+        self.with_tables(|tables, interrupted| {
+            for probe in probes {
+                if interrupted && header.done == 2 {
+                    return Err(error(libc::EINTR));
+                }
+                judge(tables, probe);
+                header.done += 1;
+            }
+            Ok(())
+        })
+    }
+
+    fn scan(
+        &mut self,
+        scan: &mut abi::Scan,
+        young: &mut [u64],
+        present: &mut [u64],
+    ) -> io::Result<()> {
+        assert_eq!(scan.size as usize, size_of::<abi::Scan>());
+        let shift = Level::new(scan.level as u8).unwrap().shift();
+        self.with_tables(|tables, interrupted| {
+            while scan.cursor < scan.end {
+                scan_word(tables, scan, shift, young, present);
+                if interrupted && scan.cursor < scan.end {
+                    return Err(error(libc::EINTR));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn stats(&mut self, stats: &mut abi::Stats) -> io::Result<()> {
+        assert_eq!(stats.size as usize, size_of::<abi::Stats>());
+        // 98 holds of 8..10 ns, one of 1024..1280 ns, one of 4096 ns and more.
+        stats.holds[4 * 3] = 98;
+        stats.holds[4 * 10] = 1;
+        stats.holds[4 * 12] = 1;
+        stats.hold_ns_max = 4200;
+        Ok(())
+    }
+}
+
+fn judge(tables: &mut Tables, probe: &mut abi::Probe) {
+    let entry = (probe.level, probe.addr >> Level::new(probe.level).unwrap().shift());
+    probe.reached = probe.level;
+    probe.kind = if probe.level == 1 { abi::KIND_PAGE } else { abi::KIND_TABLE };
+    probe.state = match (tables.present.contains(&entry), tables.young.contains(&entry)) {
+        (false, _) => abi::STATE_ABSENT,
+        (true, false) => abi::STATE_OLD,
+        (true, true) => abi::STATE_YOUNG,
+    };
+    if probe.op == abi::OP_TEST_AND_CLEAR {
+        tables.young.remove(&entry);
+    }
+}
+
+/// 64 entries from the cursor, or what is left.
+fn scan_word(
+    tables: &mut Tables,
+    scan: &mut abi::Scan,
+    shift: u32,
+    young: &mut [u64],
+    present: &mut [u64],
+) {
+    let word = ((scan.cursor - scan.start) >> shift) as usize / 64;
+    let (mut young_bits, mut present_bits) = (0, 0);
+    for bit in 0..64 {
+        if scan.cursor == scan.end {
+            break;
+        }
+        let entry = (scan.level as u8, scan.cursor >> shift);
+        present_bits |= u64::from(tables.present.contains(&entry)) << bit;
+        young_bits |= u64::from(tables.young.contains(&entry)) << bit;
+        if scan.flags & abi::SCAN_CLEAR != 0 {
+            tables.young.remove(&entry);
+        }
+        scan.visited += 1;
+        scan.cursor += 1 << shift;
+    }
+    scan.found_young += u64::from(young_bits.count_ones());
+    scan.found_present += u64::from(present_bits.count_ones());
+    young[word] = young_bits;
+    if let Some(present) = present.get_mut(word) {
+        *present = present_bits;
+    }
+}

@@ -1,0 +1,201 @@
+//! The live machine on real processes, with a fake kernel module.
+
+mod fake;
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fake::Fake;
+use tierscope_core::{
+    Addr, Clock as _, ErrorKind, Level, Ports as _, Probe, SpaceId, State, Target as _, Time, Wake,
+};
+use tierscope_linux::{LiveMachine, Selection};
+
+const AGE: Duration = Duration::from_secs(3600);
+
+/// A child that does nothing until it is told to end, and ends with the test.
+struct Idle(Child);
+
+impl Idle {
+    fn start() -> Self {
+        let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        Self(child.unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn end(&mut self) {
+        drop(self.0.stdin.take());
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        self.end();
+        self.0.wait().unwrap();
+    }
+}
+
+fn watch(pid: u32, fake: &Fake) -> LiveMachine {
+    LiveMachine::open(&Selection::Process { pid, children: false }, fake.module()).unwrap()
+}
+
+fn test_and_clear(space: u32, at: u64) -> Probe {
+    Probe::test_and_clear(Addr { space: SpaceId(space), at }, Level::PTE)
+}
+
+fn states(machine: &mut LiveMachine, mut batch: Vec<Probe>) -> Vec<State> {
+    machine.access_bits().unwrap().probe(&mut batch).unwrap();
+    batch.iter().map(|p| p.answer.state).collect()
+}
+
+#[test]
+fn a_target_has_a_name_and_mappings() {
+    let idle = Idle::start();
+    let mut machine = watch(idle.pid(), &Fake::default());
+    let mappings = machine.mappings(AGE).unwrap();
+    assert_eq!(mappings.spaces.len(), 1);
+    assert!(mappings.spaces[0].name.ends_with(&format!("[{}]", idle.pid())));
+    assert!(mappings.mappings.iter().any(|m| m.name.contains("stack")));
+}
+
+#[test]
+fn mappings_stay_the_same_while_nothing_changes() {
+    let idle = Idle::start();
+    let mut machine = watch(idle.pid(), &Fake::default());
+    let first = machine.mappings(AGE).unwrap();
+    assert!(Arc::ptr_eq(&first, &machine.mappings(AGE).unwrap()));
+}
+
+#[test]
+fn waits_until_its_time_and_not_for_a_past_one() {
+    let idle = Idle::start();
+    let mut machine = watch(idle.pid(), &Fake::default());
+    let until = machine.now() + Duration::from_micros(300);
+    assert_eq!(machine.wait(until), Wake::Deadline);
+    assert!(machine.now() >= until);
+    assert_eq!(machine.wait(Time(0)), Wake::Deadline);
+}
+
+#[test]
+fn answers_keep_the_order_of_the_batch_across_spaces() {
+    let fake = Fake::default();
+    let idle = Idle::start();
+    let mut machine = watch(idle.pid(), &fake);
+    fake.0.borrow_mut().touch(idle.pid(), 0x1000);
+    let batch = vec![
+        test_and_clear(0, 0x1000),
+        test_and_clear(7, 0x1000),
+        test_and_clear(0, 0x2000),
+        test_and_clear(0, 0x1000),
+    ];
+    let expected = [State::Young, State::Gone, State::Absent, State::Old];
+    assert_eq!(states(&mut machine, batch), expected);
+}
+
+// The module says that levels 1..=4 exist; the self-test proved 1..=3.
+#[test]
+fn only_proven_levels_are_told() {
+    let idle = Idle::start();
+    let mut machine = watch(idle.pid(), &Fake::default());
+    let radix = machine.access_bits().unwrap().radix();
+    assert_eq!((radix.levels, radix.proven.bits()), (4, 0b0111));
+}
+
+#[test]
+fn an_exit_ends_the_wait() {
+    let mut idle = Idle::start();
+    let mut machine = watch(idle.pid(), &Fake::default());
+    idle.end();
+    assert_eq!(machine.wait(Time::NEVER), Wake::Gone);
+    assert_eq!(machine.wait(Time::NEVER), Wake::Gone);
+    assert!(machine.mappings(AGE).unwrap().spaces.is_empty());
+}
+
+#[test]
+fn another_program_is_another_space() {
+    let fake = Fake::default();
+    let idle = Idle::start();
+    let mut machine = watch(idle.pid(), &fake);
+    machine.mappings(AGE).unwrap();
+    fake.0.borrow_mut().end(idle.pid());
+    assert_eq!(states(&mut machine, vec![test_and_clear(0, 0x1000)]), [State::Gone]);
+    assert_eq!(machine.wait(Time::NEVER), Wake::TargetChanged);
+    let mappings = machine.mappings(AGE).unwrap();
+    assert_eq!(mappings.spaces.iter().map(|s| s.id).collect::<Vec<_>>(), [SpaceId(1)]);
+    assert_eq!(states(&mut machine, vec![test_and_clear(1, 0x1000)]), [State::Absent]);
+    assert_eq!(machine.wait(Time(0)), Wake::Deadline);
+}
+
+#[test]
+fn a_signal_stops() {
+    let idle = Idle::start();
+    let mut machine = watch(idle.pid(), &Fake::default());
+    // SAFETY: raise goes to this thread, where the machine has blocked the signal.
+    unsafe { libc::raise(libc::SIGINT) };
+    assert_eq!(machine.wait(Time::NEVER), Wake::Stop);
+}
+
+// The shell's child is a descendant; it joins at the refresh after it was born.
+#[test]
+fn descendants_join_and_leave() {
+    let script = "read go; cat <&3 & echo born; wait";
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("exec 3<&0; {script}"));
+    shell.stdin(reader).stdout(Stdio::piped());
+    let mut child = shell.spawn().unwrap();
+    let fake = Fake::default();
+    let selection = Selection::Process { pid: child.id(), children: true };
+    let mut machine = LiveMachine::open(&selection, fake.module()).unwrap();
+    assert_eq!(machine.mappings(Duration::ZERO).unwrap().spaces.len(), 1);
+    std::io::Write::write_all(&mut writer, b"go\n").unwrap();
+    let mut born = String::new();
+    let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut said, &mut born).unwrap();
+    assert_eq!(machine.mappings(Duration::ZERO).unwrap().spaces.len(), 2);
+    assert_eq!(machine.wait(Time::NEVER), Wake::TargetChanged);
+    drop(writer);
+    let end = loop {
+        match machine.wait(Time::NEVER) {
+            Wake::TargetChanged => {}
+            other => break other,
+        }
+    };
+    assert_eq!(end, Wake::Gone);
+    child.wait().unwrap();
+}
+
+#[test]
+fn cpu_time_grows_and_never_shrinks() {
+    let mut idle = Idle::start();
+    let mut machine = watch(idle.pid(), &Fake::default());
+    let before = machine.cpu_time();
+    idle.end();
+    assert_eq!(machine.wait(Time::NEVER), Wake::Gone);
+    let after = machine.cpu_time();
+    assert!(after.profiler > before.profiler && after.target >= before.target);
+}
+
+#[test]
+fn without_a_module_the_port_is_explained() {
+    let fake = Fake::default();
+    fake.0.borrow_mut().open = Some(libc::ENOENT);
+    let idle = Idle::start();
+    let mut machine = watch(idle.pid(), &fake);
+    let missing = machine.access_bits().err().unwrap();
+    assert!(missing.cause.contains("not loaded"), "{missing:?}");
+}
+
+#[test]
+fn a_target_that_ended_before_is_refused() {
+    let mut idle = Idle::start();
+    let selection = Selection::Process { pid: idle.pid(), children: false };
+    idle.end();
+    idle.0.wait().unwrap();
+    let error = LiveMachine::open(&selection, Fake::default().module()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::NoTarget);
+}

@@ -1,0 +1,120 @@
+//! The module's client against a fake kernel: versions, refusals, batches, interrupted work.
+
+mod fake;
+
+use std::time::Duration;
+
+use fake::Fake;
+use tierscope_core::{AccessedSet, ErrorKind, Level, Range, ScanMode, SpaceId};
+use tierscope_linux::abi;
+use tierscope_linux::module::{Attachment, Presence};
+
+/// This process is a target as good as any: the fake does not look at it.
+fn attached(fake: &Fake) -> Attachment {
+    fake.module().unwrap().attach(std::process::id()).unwrap()
+}
+
+fn probes(addresses: &[u64]) -> Vec<abi::Probe> {
+    let op = abi::OP_TEST_AND_CLEAR;
+    addresses.iter().map(|a| abi::Probe { addr: *a, level: 1, op, ..Default::default() }).collect()
+}
+
+fn refusal(set: impl FnOnce(&mut fake::Kernel)) -> (ErrorKind, String) {
+    let fake = Fake::default();
+    set(&mut fake.0.borrow_mut());
+    let refused = fake.module().and_then(|module| module.attach(std::process::id()));
+    let error = refused.err().expect("it has to refuse");
+    (error.kind(), error.to_string())
+}
+
+#[test]
+fn another_version_is_named_with_both_numbers() {
+    let (kind, text) = refusal(|kernel| kernel.abi = 7);
+    assert_eq!(kind, ErrorKind::Version);
+    assert!(
+        text.contains("version 7") && text.contains("version 1") && text.contains("make install")
+    );
+}
+
+#[test]
+fn refusals_have_kind_cause_and_remedy() {
+    let (kind, text) = refusal(|kernel| kernel.open = Some(libc::ENOENT));
+    assert_eq!(kind, ErrorKind::Missing);
+    assert!(text.contains("not loaded") && text.contains("insmod") && text.contains("make run"));
+    assert_eq!(refusal(|kernel| kernel.open = Some(libc::EPERM)).0, ErrorKind::Permission);
+    assert_eq!(refusal(|kernel| kernel.attach = Some(libc::EPERM)).0, ErrorKind::Permission);
+    assert_eq!(refusal(|kernel| kernel.attach = Some(libc::ESRCH)).0, ErrorKind::NoTarget);
+    let (kind, text) = refusal(|kernel| kernel.attach = Some(libc::EOPNOTSUPP));
+    assert!(kind == ErrorKind::Missing && text.contains("SUPPORT.md"), "{text}");
+}
+
+#[test]
+fn a_pid_nobody_bears_is_no_target() {
+    let error = Fake::default().module().unwrap().attach(u32::MAX).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::NoTarget);
+}
+
+// The fake takes four at once and is interrupted after two: 4 (2 done), 2, 1.
+#[test]
+fn a_batch_goes_in_parts_and_goes_on_after_an_interrupt() {
+    let fake = Fake::default();
+    let pid = std::process::id();
+    let mut attachment = attached(&fake);
+    for page in [1, 2, 5] {
+        fake.0.borrow_mut().touch(pid, page << 12);
+    }
+    fake.0.borrow_mut().interrupted = true;
+    let mut batch = probes(&[0x1000, 0x1000, 0x2000, 0x3000, 0x5000]);
+    assert_eq!(attachment.probe(&mut batch), Ok(Presence::Here));
+    let states: Vec<_> = batch.iter().map(|p| p.state).collect();
+    let (young, old, absent) = (abi::STATE_YOUNG, abi::STATE_OLD, abi::STATE_ABSENT);
+    assert_eq!(states, [young, old, young, absent, young]);
+    assert_eq!(fake.0.borrow().batches, [4, 2, 1]);
+}
+
+#[test]
+fn an_ended_space_is_an_answer() {
+    let fake = Fake::default();
+    let mut attachment = attached(&fake);
+    assert_eq!(attachment.presence(), Ok(Presence::Here));
+    fake.0.borrow_mut().end(std::process::id());
+    assert_eq!(attachment.presence(), Ok(Presence::Gone));
+    assert_eq!(attachment.probe(&mut probes(&[0])), Ok(Presence::Gone));
+    let mut set = AccessedSet::default();
+    let range = Range::new(SpaceId(0), 0, 4096);
+    assert_eq!(attachment.scan(&range, Level::PTE, ScanMode::default(), &mut set), Ok(None));
+    assert_eq!((set.entries(), set.young_count()), (1, 0));
+}
+
+// 200 pages, interrupted after every word of 64.
+#[test]
+fn a_scan_goes_on_after_interrupts() {
+    let fake = Fake::default();
+    let mut attachment = attached(&fake);
+    for page in [0, 63, 64, 130, 199] {
+        fake.0.borrow_mut().touch(std::process::id(), page << 12);
+    }
+    fake.0.borrow_mut().interrupted = true;
+    let mut set = AccessedSet::default();
+    let mode = ScanMode { clear: true, present: true, ..ScanMode::default() };
+    let range = Range::new(SpaceId(9), 5, 200 << 12);
+    let stats = attachment.scan(&range, Level::PTE, mode, &mut set).unwrap().unwrap();
+    assert_eq!((stats.visited, stats.young, stats.present), (200, 5, 5));
+    let young: Vec<u64> = (0..200).filter(|page| set.is_young(*page)).collect();
+    assert_eq!(young, [0, 63, 64, 130, 199]);
+    assert_eq!(set.present, set.young);
+    assert_eq!(set.range, Range::new(SpaceId(9), 0, 200 << 12));
+    let again = attachment.scan(&range, Level::PTE, mode, &mut set).unwrap().unwrap();
+    assert_eq!((again.young, again.present), (0, 5));
+}
+
+// 98 holds below 10 ns, one below 1280 ns, the longest 4200 ns.
+#[test]
+fn percentiles_of_lock_holds() {
+    let stats = attached(&Fake::default()).stats().unwrap();
+    assert_eq!(stats.hold_percentile(0.5), Duration::from_nanos(10));
+    assert_eq!(stats.hold_percentile(0.98), Duration::from_nanos(10));
+    assert_eq!(stats.hold_percentile(0.99), Duration::from_nanos(1280));
+    assert_eq!(stats.hold_percentile(1.0), Duration::from_nanos(4200));
+    assert_eq!(abi::Stats::default().hold_percentile(0.99), Duration::ZERO);
+}
