@@ -42,7 +42,7 @@ static long ioctl_info(void __user *user)
 		.size = sizeof(info),
 		.abi = TIERSCOPE_ABI_VERSION,
 		.levels = ts_top_level(),
-		.hardware_levels = GENMASK(ts_top_level() - 1, 0),
+		.hardware_levels = TS_JUDGED_LEVELS,
 		.max_probes = TS_MAX_PROBES,
 		.lock_budget_us = TS_LOCK_BUDGET_US,
 	};

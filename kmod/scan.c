@@ -114,7 +114,7 @@ static bool pruned(struct scanner *s, struct vm_area_struct *vma)
 	int level;
 	u64 memory;
 
-	for (level = ts_top_level(); level > s->arg->level; level--) {
+	for (level = TS_JUDGED_TOP; level > s->arg->level; level--) {
 		if (!(s->hold.session->proven & BIT(level - 1)))
 			continue;
 		memory = judge_upper(s, vma, level);

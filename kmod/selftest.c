@@ -15,9 +15,8 @@
  * That proves the user copy as well: both are tables of the same level, walked
  * by the same hardware by the same rules. CR3 says which of them, and no rule on
  * ACCESSED knows CR3. The user copy's translations are tagged by a PCID of their
- * own, which the flush below leaves alone and the read does not use.
- *
- * Level 5 is proven like the others.
+ * own, which the flush below leaves alone and the read does not use. (With 5
+ * levels the copies differ at level 5 only, which is not judged.)
  */
 #include <linux/irqflags.h>
 #include <linux/mm.h>
@@ -37,7 +36,7 @@ static u32 young_levels(struct vm_area_struct *vma, unsigned long addr,
 	u32 levels = 0;
 	int level;
 
-	for (level = ts_top_level(); level >= 1; level--) {
+	for (level = TS_JUDGED_TOP; level >= 1; level--) {
 		struct ts_verdict v;
 		struct ts_walk w;
 
@@ -101,12 +100,11 @@ unlock:
  */
 int ts_selftest(unsigned long addr, u32 *proven)
 {
-	const u32 all = GENMASK(ts_top_level() - 1, 0);
 	int i, err;
 	u8 byte;
 
 	*proven = 0;
-	for (i = 0; i < ATTEMPTS && *proven != all; i++) {
+	for (i = 0; i < ATTEMPTS && *proven != TS_JUDGED_LEVELS; i++) {
 		if (get_user(byte, (u8 __user *)addr))
 			return -EFAULT;
 		err = attempt(current->mm, addr, proven);

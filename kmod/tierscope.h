@@ -21,6 +21,16 @@
 #define TS_LOCK_BUDGET_US	100
 #define TS_CHECK_ENTRIES	64
 
+/*
+ * ACCESSED is never touched above this level: pgd_bad() in asm/pgtable.h takes a
+ * PGD entry of 5-level paging without the bit for a broken one, and the next
+ * munmap(), fork() or exit() would throw away all that lies beneath. The checks
+ * of the levels below ask for no ACCESSED: pmd_bad() since v6.1 (eed9a328aa1a),
+ * pud_bad() and p4d_bad() always; with 4 levels pgd_bad() asks for nothing.
+ */
+#define TS_JUDGED_TOP		4
+#define TS_JUDGED_LEVELS	GENMASK(TS_JUDGED_TOP - 1, 0)
+
 #define TS_MAX_PROBES		(1U << 20)
 #define TS_PROBE_CHUNK		512	/* probes copied at a time */
 #define TS_SCAN_CHUNK		32768	/* entries judged between two copies */

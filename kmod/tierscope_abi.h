@@ -63,7 +63,7 @@
 #define TIERSCOPE_MAX_LEVELS	5
 
 /* tierscope_info.features */
-#define TIERSCOPE_FEATURE_PTI		(1U << 0) /* two copies of the PGD are judged as one */
+#define TIERSCOPE_FEATURE_PTI		(1U << 0) /* with 4 levels: two copies of the PGD are judged as one */
 #define TIERSCOPE_FEATURE_LA57		(1U << 1) /* 5-level paging is on */
 #define TIERSCOPE_FEATURE_HANDBACK	(1U << 2) /* cleared young leaves are handed back to their page */
 
@@ -72,7 +72,9 @@
  * @size: in, sizeof(struct tierscope_info); out, the size this kernel knows
  * @abi: out, TIERSCOPE_ABI_VERSION of the module
  * @levels: out, levels of the page table, 4 or 5
- * @hardware_levels: out, bit (level - 1) set: hardware sets ACCESSED in entries of that level
+ * @hardware_levels: out, bit (level - 1) set: hardware sets ACCESSED in entries of that
+ *	level, and the kernel bears its clearing. Never level 5: Linux takes a PGD entry of
+ *	5-level paging without the bit for a broken one (pgd_bad())
  * @features: out, TIERSCOPE_FEATURE_*
  * @max_probes: out, largest count of one PROBE
  * @lock_budget_us: out, a lock is dropped at the first check after this time

@@ -221,13 +221,14 @@ static inline bool test_young(unsigned long *slot, unsigned long entry, bool cle
 }
 
 /*
- * Under PTI the top level exists twice: the CPU walks from one copy in user
- * mode and from the other in kernel mode, and sets ACCESSED there only. Both
- * are the process's doing, so that both are tested, and both are cleared.
+ * Under PTI the PGD exists twice: the CPU walks from one copy in user mode and
+ * from the other in kernel mode, and sets ACCESSED there only. Both are the
+ * process's doing, so that both are tested, and both are cleared. With 5 levels
+ * the two copies share their level 4 tables, and the PGD is not judged.
  */
 static bool test_young_user_copy(unsigned long *slot, int level, bool clear)
 {
-	if (level != ts_top_level() || !ts_pti())
+	if (pgtable_l5_enabled() || level != 4 || !ts_pti())
 		return false;
 	slot = (unsigned long *)kernel_to_user_pgdp((pgd_t *)slot);
 	return test_young(slot, READ_ONCE(*slot), clear);
@@ -248,7 +249,8 @@ static inline bool is_young(unsigned long *slot, unsigned long entry, int level,
 
 /**
  * ts_judge() - test, or test and clear, the entry of a locked walk
- * @w: locked by ts_walk_lock()
+ * @w: locked by ts_walk_lock(). An entry of level 5 can only be absent here:
+ *	nobody asks for that level, see TS_JUDGED_TOP
  * @vma: the mapping that the walk's address lies in
  * @clear: clear ACCESSED if it is set. The TLB is not flushed: like the
  *	kernel's own aging on x86 (ptep_clear_flush_young()), a translation that
