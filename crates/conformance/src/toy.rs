@@ -1,6 +1,7 @@
 //! The toy machine: page tables as plain sets of young entries, and virtual time.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,36 @@ use tierscope_core::{
     Mappings, Missing, Ports, Probe, ProbeOp, Radix, Range, RangeSet, Result, Rng, ScanMode,
     ScanStats, Space, SpaceId, State, Target, Time, Wake,
 };
+
+/// A multiplicative hash: keys are page numbers, nobody attacks them, and tests touch millions.
+#[derive(Clone, Copy, Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u8(&mut self, value: u8) {
+        self.write_u64(u64::from(value));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+}
+
+type FastSet<K> = HashSet<K, BuildHasherDefault<Mix>>;
+type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
 /// What the target does between two moments: calls the function for every address it touches.
 pub type Workload = Box<dyn FnMut(Time, Time, &mut dyn FnMut(Addr))>;
@@ -31,7 +62,7 @@ pub struct Toy {
     mappings: Arc<Mappings>,
     mapped: RangeSet,
     huge: RangeSet,
-    young: HashSet<(Level, SpaceId, u64)>,
+    young: FastSet<(Level, SpaceId, u64)>,
     probes: u64,
 }
 
@@ -47,7 +78,7 @@ impl Toy {
             mappings: Arc::default(),
             mapped: RangeSet::default(),
             huge: RangeSet::default(),
-            young: HashSet::new(),
+            young: FastSet::default(),
             probes: 0,
         };
         toy.map(layout);
@@ -148,7 +179,7 @@ fn holds(set: &RangeSet, addr: Addr) -> bool {
     ranges.get(next).is_some_and(|range| range.contains(addr))
 }
 
-fn touch(young: &mut HashSet<(Level, SpaceId, u64)>, addr: Addr, leaf: Level, levels: u8) {
+fn touch(young: &mut FastSet<(Level, SpaceId, u64)>, addr: Addr, leaf: Level, levels: u8) {
     for level in (leaf.number()..=levels).filter_map(Level::new) {
         young.insert((level, addr.space, addr.at >> level.shift()));
     }
@@ -211,7 +242,7 @@ impl AccessBits for Toy {
         set.reset(range, level, mode.present);
         let op = if mode.clear { ProbeOp::TestAndClear } else { ProbeOp::Test };
         let mut scan =
-            Scan { toy: self, op, mode, judged: HashMap::new(), stats: ScanStats::default() };
+            Scan { toy: self, op, mode, judged: FastMap::default(), stats: ScanStats::default() };
         for index in 0..set.entries() {
             let at = set.range.start + (index << level.shift());
             let answer = scan.entry(Addr { space: range.space, at }, level);
@@ -236,7 +267,7 @@ struct Scan<'a> {
     toy: &'a mut Toy,
     op: ProbeOp,
     mode: ScanMode,
-    judged: HashMap<(Level, u64), Judged>,
+    judged: FastMap<(Level, u64), Judged>,
     stats: ScanStats,
 }
 

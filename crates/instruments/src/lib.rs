@@ -4,4 +4,5 @@
 //! Whatever it needs comes through the ports of `tierscope-core`, on every step anew.
 
 mod areas;
+pub mod guided;
 pub mod telescope;
