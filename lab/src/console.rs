@@ -15,6 +15,7 @@ const MARKS: &[(&str, &str)] = &[
     ("BUG: sleeping function called", "sleeping in atomic"), // kernel/sched/core.c
     ("BUG: scheduling while atomic", "scheduling in atomic"), // kernel/sched/core.c
     ("BUG: Bad page", "bad page"),           // mm/page_alloc.c, mm/memory.c
+    ("pgtable-generic.c:", "bad page table"), // mm/pgtable-generic.c
     ("BUG: Bad rss-counter", "bad rss counter"), // kernel/fork.c
     ("BUG: non-zero pgtables_bytes", "page-table leak"), // kernel/fork.c
     ("BUG: KASAN", "KASAN"),                 // mm/kasan/report.c
@@ -109,6 +110,7 @@ mod tests {
             ("[ 1.0] rcu: INFO: rcu_preempt self-detected stall on CPU", "RCU stall"),
             ("[ 1.0] INFO: task prober:77 blocked for more than 120 seconds.", "hung task"),
             ("[ 1.0] BUG: non-zero pgtables_bytes on freeing mm: 4096", "page-table leak"),
+            ("[ 1.0] mm/pgtable-generic.c:27: bad pgd 000000005ee1c52f(47)", "bad page table"),
             ("[ 1.0] watchdog: BUG: soft lockup - CPU#0 stuck for 26s!", "bug"),
         ];
         for (line, kind) in cases {

@@ -10,7 +10,11 @@ use crate::fetch::Tree;
 use crate::paths;
 
 /// Modules of ours: name and where its source lies.
-const OURS: &[(&str, &str)] = &[("tierscope", "kmod"), ("tierscope_flusher", "lab/kmod/flusher")];
+const OURS: &[(&str, &str)] = &[
+    ("tierscope", "kmod"),
+    ("tierscope_flusher", "lab/kmod/flusher"),
+    ("tierscope_filler", "lab/kmod/filler"),
+];
 
 /// All our modules, in the order of loading.
 pub fn names() -> Vec<&'static str> {

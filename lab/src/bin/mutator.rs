@@ -1,7 +1,7 @@
 //! `mutator`: an address space that never holds still. Threads map, unmap, move, protect and
 //! advise memory, fork, execute this program again and die, as the seed says.
 //!
-//! Usage: mutator SEED THREADS LIFE_MS. The process keeps its pid through its lives; it ends when its parent does.
+//! Usage: mutator SEED THREADS LIFE_MS. The process keeps its pid through its lives.
 
 use std::io;
 use std::process::ExitCode;
@@ -32,8 +32,6 @@ fn main() -> ExitCode {
         eprintln!("usage: mutator SEED THREADS LIFE_MS");
         return ExitCode::from(2);
     };
-    // SAFETY: prctl touches no memory of ours.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let end = Instant::now() + Duration::from_millis(life_ms);
     let workers: Vec<_> =
         (0..threads).map(|i| thread::spawn(move || Worker::new(seed + i).live(end))).collect();
@@ -111,6 +109,10 @@ impl Worker {
         };
         if start != libc::MAP_FAILED {
             self.areas.push(Area { start: start as usize, bytes: pages * PAGE });
+            if self.rng.below(2) == 0 {
+                // SAFETY: advice about a mapping of ours.
+                unsafe { libc::madvise(start, pages * PAGE, libc::MADV_NOHUGEPAGE) };
+            }
             self.touch(self.areas.len() - 1);
         }
     }

@@ -1,0 +1,100 @@
+//! `filler`: tries out the lab's filler of page tables.
+//!
+//! `filler check` proves that it keeps its word, `filler time GIB` measures it, `filler hold GIB
+//! HOT_MIB` keeps a hot set in the middle of it busy until it is ended.
+
+mod check;
+mod filled;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use tierscope_core::Rng;
+
+use filled::Filled;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const PAGE: u64 = 4096;
+
+/// Exit codes: 0 all is as it should be, 1 it is not, 2 wrong use.
+#[derive(Parser)]
+enum Cli {
+    /// Check every promise of tierscope_filler.h.
+    Check,
+    /// Fill and empty, and say how long it took.
+    Time {
+        /// GiB of address space.
+        gib: u64,
+    },
+    /// Fill, print `PID START END` of the hot set, touch it at random until ended.
+    Hold {
+        /// GiB of address space.
+        gib: u64,
+        /// MiB of hot set.
+        hot_mib: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse() {
+        Cli::Check => check::check(),
+        Cli::Time { gib } => time(gib).map_err(|e| e.to_string()),
+        Cli::Hold { gib, hot_mib } => hold(gib, hot_mib).map_err(|e| e.to_string()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            eprintln!("filler: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Maps and fills `gib` GiB, with a line of progress every 256 GiB.
+fn fill(gib: u64) -> io::Result<Filled> {
+    let filled = Filled::map(gib * GIB)?;
+    let mut fill = filled.all();
+    fill.budget = 256 * GIB;
+    let began = Instant::now();
+    while fill.cursor < fill.end {
+        filled.fill(&mut fill).map_err(|error| {
+            let mib = |bytes| bytes / MIB;
+            io::Error::other(format!(
+                "{gib} GiB cannot be filled: {error}; {} MiB needed for page tables, {} available",
+                mib(fill.needed),
+                mib(fill.available)
+            ))
+        })?;
+        let done = (fill.cursor - fill.start) / GIB;
+        eprintln!("filler: {done} GiB after {:.1} s", began.elapsed().as_secs_f64());
+    }
+    Ok(filled)
+}
+
+fn time(gib: u64) -> io::Result<()> {
+    let seconds = |span: Duration| span.as_secs_f64();
+    let began = Instant::now();
+    let filled = fill(gib)?;
+    println!("fill  {gib} GiB {:.2} s", seconds(began.elapsed()));
+    let began = Instant::now();
+    filled.empty(&mut filled.all())?;
+    println!("empty {gib} GiB {:.2} s", seconds(began.elapsed()));
+    Ok(())
+}
+
+fn hold(gib: u64, hot_mib: u64) -> io::Result<()> {
+    let filled = fill(gib)?;
+    let start = filled.start + (filled.end - filled.start) / 2;
+    let bytes = (hot_mib * MIB).min(filled.end - start);
+    println!("{} {start} {}", std::process::id(), start + bytes);
+    io::stdout().flush()?;
+    let mut rng = Rng::seeded(1);
+    loop {
+        let at = start + rng.below(bytes / PAGE) * PAGE;
+        // SAFETY: the page lies in the filled mapping, which is never unmapped.
+        unsafe { std::ptr::read_volatile(at as *const u8) };
+    }
+}

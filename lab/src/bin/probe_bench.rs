@@ -1,0 +1,295 @@
+//! `probe-bench`: what the module's calls cost, and how long they hold the mmap lock.
+//!
+//! A child process populates memory in small pages; every row attaches afresh, so that the lock
+//! holds in it are its own.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::ptr;
+use std::time::Instant;
+
+use clap::Parser;
+use serde::Serialize;
+use tierscope_core::{AccessedSet, Error, ErrorKind, Level, Range, Result, Rng, ScanMode, SpaceId};
+use tierscope_linux::abi;
+use tierscope_linux::module::{Attachment, Module, Presence};
+
+/// Measure the kernel module. Prints JSON.
+#[derive(Parser)]
+struct Cli {
+    /// MiB that the child populates.
+    #[arg(long, default_value_t = 1024)]
+    memory_mb: u64,
+    /// MiB that stay in use where a row wants little of it hot.
+    #[arg(long, default_value_t = 16)]
+    hot_mb: u64,
+    /// Probes of a row.
+    #[arg(long, default_value_t = 100_000)]
+    probes: usize,
+    /// Scans of a row that can be repeated.
+    #[arg(long, default_value_t = 10)]
+    scans: usize,
+    /// Be the child.
+    #[arg(long, hide = true)]
+    child: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    kernel: String,
+    memory_mb: u64,
+    rows: Vec<Row>,
+}
+
+/// One figure, with the lock holds of the calls behind it.
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    value: f64,
+    unit: &'static str,
+    lock_holds: u64,
+    lock_p50_us: f64,
+    lock_p99_us: f64,
+    lock_max_us: f64,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if cli.child {
+        return child(cli.memory_mb);
+    }
+    match bench(&cli) {
+        Ok(report) => {
+            println!("{}", serde_json::to_string(&report).unwrap_or_default());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("probe-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(cli: &Cli) -> Result<Report> {
+    let module = Module::open()?;
+    let mut memory = Memory::start(cli.memory_mb)?;
+    let mut rows = Vec::new();
+    for (name, batch) in
+        [("probe alone", 1), ("probe, batch of 100", 100), ("probe, batch of 1000", 1000)]
+    {
+        rows.push(probes(&module, &memory, name, batch, cli.probes)?);
+    }
+    let test = ScanMode::default();
+    rows.push(scans(&module, &memory, "scan, test, all young", test, cli.scans)?);
+    memory.fill()?;
+    rows.push(scans(
+        &module,
+        &memory,
+        "scan, clear, all young",
+        ScanMode { clear: true, ..test },
+        1,
+    )?);
+    rows.push(scans(&module, &memory, "scan, test, all old", test, cli.scans)?);
+    let pruned = ScanMode { prune: true, clear: true, ..test };
+    rows.push(hot_scans(
+        &module,
+        &mut memory,
+        cli,
+        "scan, clear, little hot",
+        ScanMode { prune: false, ..pruned },
+    )?);
+    rows.push(hot_scans(&module, &mut memory, cli, "scan, clear, little hot, pruned", pruned)?);
+    rows.push(scans(&module, &memory, "scan, clear, nothing hot, pruned", pruned, cli.scans)?);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Ok(Report { kernel: kernel.trim().to_owned(), memory_mb: cli.memory_mb, rows })
+}
+
+/// Microseconds a probe, at random addresses of the leaf level.
+fn probes(module: &Module, memory: &Memory, name: &str, batch: usize, count: usize) -> Result<Row> {
+    let mut attachment = module.attach(memory.child.id())?;
+    let mut rng = Rng::seeded(1);
+    let pages = memory.range.bytes() / 4096;
+    let mut all: Vec<abi::Probe> = (0..count)
+        .map(|_| abi::Probe {
+            addr: memory.range.start + 4096 * rng.below(pages),
+            level: 1,
+            op: abi::OP_TEST_AND_CLEAR,
+            ..Default::default()
+        })
+        .collect();
+    let started = Instant::now();
+    for part in all.chunks_mut(batch) {
+        here(attachment.probe(part)?)?;
+    }
+    let microseconds = started.elapsed().as_secs_f64() * 1e6;
+    row(name, microseconds / count as f64, "µs/probe", &mut attachment)
+}
+
+/// Milliseconds a scan of everything at the leaf level.
+fn scans(
+    module: &Module,
+    memory: &Memory,
+    name: &str,
+    mode: ScanMode,
+    count: usize,
+) -> Result<Row> {
+    let mut attachment = module.attach(memory.child.id())?;
+    let mut seconds = 0.0;
+    for _ in 0..count {
+        seconds += scan(&mut attachment, &memory.range, mode)?;
+    }
+    row(name, seconds * 1e3 / count as f64, "ms/scan", &mut attachment)
+}
+
+/// As [`scans`], the hot part touched before each.
+fn hot_scans(
+    module: &Module,
+    memory: &mut Memory,
+    cli: &Cli,
+    name: &str,
+    mode: ScanMode,
+) -> Result<Row> {
+    let clear = ScanMode { clear: true, ..ScanMode::default() };
+    for level in [Level::PTE, Level::PMD, Level::PUD] {
+        scan_level(&mut module.attach(memory.child.id())?, &memory.range, level, clear)?;
+    }
+    let mut attachment = module.attach(memory.child.id())?;
+    let mut seconds = 0.0;
+    for _ in 0..cli.scans {
+        memory.touch(cli.hot_mb)?;
+        seconds += scan(&mut attachment, &memory.range, mode)?;
+    }
+    row(name, seconds * 1e3 / cli.scans as f64, "ms/scan", &mut attachment)
+}
+
+fn scan(attachment: &mut Attachment, range: &Range, mode: ScanMode) -> Result<f64> {
+    scan_level(attachment, range, Level::PTE, mode)
+}
+
+fn scan_level(
+    attachment: &mut Attachment,
+    range: &Range,
+    level: Level,
+    mode: ScanMode,
+) -> Result<f64> {
+    let mut set = AccessedSet::default();
+    let started = Instant::now();
+    let stats = attachment.scan(range, level, mode, &mut set)?;
+    let seconds = started.elapsed().as_secs_f64();
+    stats.map(|_| seconds).ok_or_else(gone)
+}
+
+fn here(presence: Presence) -> Result<()> {
+    if presence == Presence::Here { Ok(()) } else { Err(gone()) }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Gone, "the child is gone")
+        .remedy("give the machine more memory than --memory-mb")
+}
+
+fn row(name: &str, value: f64, unit: &'static str, attachment: &mut Attachment) -> Result<Row> {
+    let stats = attachment.stats()?;
+    let us = |share: f64| stats.hold_percentile(share).as_secs_f64() * 1e6;
+    Ok(Row {
+        name: name.to_owned(),
+        value,
+        unit,
+        lock_holds: stats.holds.iter().sum(),
+        lock_p50_us: us(0.5),
+        lock_p99_us: us(0.99),
+        lock_max_us: stats.hold_ns_max as f64 / 1e3,
+    })
+}
+
+/// A child whose memory is measured.
+struct Memory {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    range: Range,
+}
+
+impl Memory {
+    fn start(memory_mb: u64) -> Result<Self> {
+        let failed = |e: io::Error| Error::new(ErrorKind::Other, "cannot start the child").cause(e);
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["--child", "--memory-mb", &memory_mb.to_string()]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(gone());
+        };
+        let mut memory = Memory { child, to, from: BufReader::new(from), range: Range::default() };
+        let start = memory.answer()?;
+        memory.range = Range::new(SpaceId(0), start, start + (memory_mb << 20));
+        Ok(memory)
+    }
+
+    /// Has all memory given back and touched again: everything is young.
+    fn fill(&mut self) -> Result<()> {
+        self.order("fill 0")
+    }
+
+    /// Has the first `megabytes` touched.
+    fn touch(&mut self, megabytes: u64) -> Result<()> {
+        self.order(&format!("touch {megabytes}"))
+    }
+
+    fn order(&mut self, order: &str) -> Result<()> {
+        writeln!(self.to, "{order}").map_err(|_| gone())?;
+        self.answer().map(|_| ())
+    }
+
+    fn answer(&mut self) -> Result<u64> {
+        let mut line = String::new();
+        self.from.read_line(&mut line).map_err(|_| gone())?;
+        line.trim().parse().map_err(|_| gone())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Maps memory in small pages, populates it and obeys: `fill 0`, `touch MIB`. Answers with the address.
+fn child(memory_mb: u64) -> ExitCode {
+    let bytes = (memory_mb << 20) as usize;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let start = unsafe {
+        libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    };
+    if start == libc::MAP_FAILED {
+        eprintln!("probe-bench: {memory_mb} MiB: {}", io::Error::last_os_error());
+        return ExitCode::FAILURE;
+    }
+    // SAFETY: advice about a mapping of ours.
+    unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
+    touch(start, bytes);
+    println!("{}", start as usize);
+    for order in io::stdin().lines().map_while(io::Result::ok) {
+        match order.split_once(' ') {
+            Some(("touch", megabytes)) => {
+                touch(start, megabytes.parse::<usize>().unwrap_or(0) << 20)
+            }
+            _ => {
+                // SAFETY: the contents of the mapping do not matter.
+                unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) };
+                touch(start, bytes);
+            }
+        }
+        println!("{}", start as usize);
+    }
+    ExitCode::SUCCESS
+}
+
+fn touch(start: *mut libc::c_void, bytes: usize) {
+    for offset in (0..bytes).step_by(4096) {
+        // SAFETY: within the mapping, which is writable and nobody else's.
+        unsafe { start.cast::<u8>().add(offset).write_volatile(1) };
+    }
+}
