@@ -1,12 +1,34 @@
 //! Workloads that know which of their memory is hot.
 //!
+//! A [`Workload`] is areas of memory and phases of accesses to them. It is read from TOML, from a
+//! masim configuration or from a generator's line ([`file::load`]), and feeds three things with
+//! the same accesses: a [`Stream`] for a simulated machine, [`density::Density`] for one that does
+//! not want every single access, and the program `toucher`, which really touches memory and writes
+//! down what was hot when.
+//!
 //! A workload of a key-value store is told from the outside: its client chooses which keys are
 //! hot ([`hotspot`]), marks every value ([`value`]), loads the server ([`redis`]) and finds the
 //! values again in the server's memory ([`truth`]).
 
+mod alias;
+pub mod bins;
+pub mod density;
+pub mod description;
+pub mod file;
+pub mod generate;
 pub mod hotspot;
+pub mod masim;
 pub mod proc_mem;
 pub mod redis;
 pub mod resp;
+mod scatter;
+pub mod schedule;
+pub mod stream;
 pub mod truth;
+pub mod units;
 pub mod value;
+
+pub use density::{Density, Part};
+pub use description::Workload;
+pub use schedule::Segment;
+pub use stream::{Program, Stream, Touch};

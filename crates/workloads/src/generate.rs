@@ -1,0 +1,250 @@
+//! Ready-made workloads by a line: `stairs:space=1TiB,hot=10GiB,steps=4,every=4s`.
+//!
+//! | name | meaning | keys of its own |
+//! |---|---|---|
+//! | `contiguous` | one hot range | `hot`, `at` |
+//! | `stairs` | a hot range that moves up by a step each phase | `hot`, `steps`, `every` |
+//! | `needle` | a very small hot range, in the middle unless told | `hot`, `at` |
+//! | `scattered` | hot ranges anywhere | `ranges`, `range` |
+//! | `zipf` | items by Zipf's law | `item`, `theta`, `scrambled` |
+//! | `gaussian` | items by a normal distribution | `item`, `mean`, `sd` |
+//! | `drift` | a hot window that moves on | `window`, `step`, `every` |
+//!
+//! Every one knows `space` (bytes of the one area), `time` (of a phase, or of all), `share` (of the
+//! accesses that follow the pattern; the rest fall anywhere in the space; 1 unless told),
+//! `writes` (share of the accesses), `stride` (the hot range is swept, not random), `rate` (accesses
+//! a second), `hot_share`, `burst` and `seed`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tierscope_core::{Error, ErrorKind, Result};
+
+use crate::description::{
+    Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Mix, Pattern, Phase, Workload,
+};
+use crate::units::{parse_bytes, parse_time};
+
+/// The names that [`from_spec`] knows.
+pub const NAMES: [&str; 7] =
+    ["contiguous", "stairs", "needle", "scattered", "zipf", "gaussian", "drift"];
+
+/// Makes a workload from `NAME:key=value,…`.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for an unknown name or key, a value that is none, or parts that do not fit.
+pub fn from_spec(spec: &str) -> Result<Workload> {
+    build(spec).map_err(|(column, cause)| {
+        Error::new(ErrorKind::Usage, format!("workload `{spec}`, column {column}"))
+            .cause(cause)
+            .remedy(format!("give a file, or NAME:key=value,… with one of {}", NAMES.join(", ")))
+    })
+}
+
+type Faulty<T> = std::result::Result<T, (usize, String)>;
+
+fn build(spec: &str) -> Faulty<Workload> {
+    let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
+    if !NAMES.contains(&name) {
+        return Err((1, format!("there is no workload `{name}`")));
+    }
+    let mut keys = Keys::read(rest, name.chars().count() + 2)?;
+    let space = keys.bytes("space", 1 << 30)?;
+    let area = Area { name: name.into(), bytes: space, content: None };
+    let phases = keys.phases(name, space)?;
+    let workload = Workload {
+        name: name.into(),
+        seed: keys.number("seed", 1)?,
+        burst: keys.number("burst", DEFAULT_BURST)?,
+        areas: vec![area],
+        phases,
+    };
+    keys.all_used(name)?;
+    workload.check().map_err(|fault| (1, fault.what))?;
+    Ok(workload)
+}
+
+/// Keys not asked for yet, with their column.
+struct Keys<'a>(BTreeMap<&'a str, (usize, &'a str)>);
+
+impl<'a> Keys<'a> {
+    fn read(text: &'a str, mut column: usize) -> Faulty<Self> {
+        let mut keys = BTreeMap::new();
+        for word in text.split(',').filter(|_| !text.is_empty()) {
+            let (key, value) = word
+                .split_once('=')
+                .ok_or_else(|| (column, format!("`{word}` is not key=value")))?;
+            if keys.insert(key.trim(), (column, value.trim())).is_some() {
+                return Err((column, format!("`{key}` is given twice")));
+            }
+            column += word.chars().count() + 1;
+        }
+        Ok(Self(keys))
+    }
+
+    fn take<T>(
+        &mut self,
+        key: &str,
+        default: T,
+        read: impl Fn(&str) -> std::result::Result<T, String>,
+    ) -> Faulty<T> {
+        let Some((column, text)) = self.0.remove(key) else { return Ok(default) };
+        read(text).map_err(|what| (column, format!("{key}: {what}")))
+    }
+
+    fn bytes(&mut self, key: &str, default: u64) -> Faulty<u64> {
+        self.take(key, default, parse_bytes)
+    }
+
+    fn time(&mut self, key: &str, default: Duration) -> Faulty<Duration> {
+        self.take(key, default, parse_time)
+    }
+
+    fn number<T: std::str::FromStr>(&mut self, key: &str, default: T) -> Faulty<T> {
+        self.take(key, default, |text| {
+            text.parse().map_err(|_| format!("`{text}` is not a number or a word for one"))
+        })
+    }
+
+    fn all_used(&self, name: &str) -> Faulty<()> {
+        match self.0.iter().next() {
+            Some((key, (column, _))) => Err((*column, format!("`{name}` knows no `{key}`"))),
+            None => Ok(()),
+        }
+    }
+
+    fn phases(&mut self, name: &str, space: u64) -> Faulty<Vec<Phase>> {
+        let places = match name {
+            "stairs" => self.stairs(space)?,
+            _ => vec![self.pattern(name, space)?],
+        };
+        let time = if name == "stairs" { "every" } else { "time" };
+        let duration =
+            self.time(time, Duration::from_secs(if name == "stairs" { 4 } else { 60 }))?;
+        let rate = self.number("rate", 0)?;
+        let hot_share = self.number("hot_share", DEFAULT_HOT_SHARE)?;
+        let share = self.number("share", 1.0)?;
+        let mix = Mix::Writes(self.number("writes", 0.0)?);
+        let stride = self.bytes("stride", 0)?;
+        let many = places.len() > 1;
+        let phase = |(index, (from, bytes, pattern)): (usize, (u64, u64, Pattern))| {
+            let pattern = match pattern {
+                Pattern::Random if stride > 0 => Pattern::Sequential { stride },
+                other => other,
+            };
+            let hot = Access { area: 0, from, bytes, pattern, weight: share, mix, hot: None };
+            let rest = Access {
+                from: 0,
+                bytes: space,
+                pattern: Pattern::Random,
+                weight: 1.0 - share,
+                ..hot.clone()
+            };
+            Phase {
+                name: if many { format!("{name} {index}") } else { name.into() },
+                duration,
+                rate: (rate > 0).then_some(rate),
+                hot_share,
+                accesses: if share < 1.0 { vec![hot, rest] } else { vec![hot] },
+            }
+        };
+        Ok(places.into_iter().enumerate().map(phase).collect())
+    }
+
+    /// Part and pattern of a workload of one phase.
+    fn pattern(&mut self, name: &str, space: u64) -> Faulty<(u64, u64, Pattern)> {
+        let whole = |pattern| Ok((0, space, pattern));
+        match name {
+            "scattered" => {
+                let range = self.bytes("range", 2 << 20)?;
+                let ranges = self.number("ranges", 100)?;
+                whole(Pattern::Scattered { ranges, range })
+            }
+            "zipf" => {
+                let item = self.bytes("item", 4096)?;
+                let theta = self.number("theta", 0.99)?;
+                whole(Pattern::Zipf { item, theta, scrambled: self.number("scrambled", false)? })
+            }
+            "gaussian" => {
+                let item = self.bytes("item", 4096)?;
+                let items = space.checked_div(item).unwrap_or(0) as f64;
+                let mean = self.number("mean", items / 2.0)?;
+                whole(Pattern::Gaussian { item, mean, sd: self.number("sd", items / 6.0)? })
+            }
+            "drift" => {
+                let window = self.bytes("window", space / 10)?;
+                let step = self.bytes("step", window)?;
+                whole(Pattern::Drift {
+                    window,
+                    step,
+                    every: self.time("every", Duration::from_secs(4))?,
+                })
+            }
+            _ => {
+                let needle = name == "needle";
+                let hot = self.bytes("hot", if needle { 4096 } else { space / 10 })?;
+                let middle = (space / 2).saturating_sub(hot / 2) / 4096 * 4096;
+                let at = self.bytes("at", if needle { middle } else { 0 })?;
+                Ok((at, hot, Pattern::Random))
+            }
+        }
+    }
+
+    /// Equal steps; the hot range lies in the middle of each, on a whole page.
+    fn stairs(&mut self, space: u64) -> Faulty<Vec<(u64, u64, Pattern)>> {
+        let hot = self.bytes("hot", space / 100)?;
+        let steps = self.number("steps", 4u64)?;
+        if steps == 0 || steps > 10_000 {
+            return Err((1, "stairs have 1 to 10000 steps".into()));
+        }
+        let width = space / steps;
+        let middle = width.saturating_sub(hot) / 2 / 4096 * 4096;
+        Ok((0..steps).map(|step| (step * width + middle, hot, Pattern::Random)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    //  0 GiB                 4 GiB
+    //  --#--|--#--|--#--|--#--
+    #[test]
+    fn stairs_climb_through_the_space() {
+        let workload = from_spec("stairs:space=4GiB,hot=256MiB,steps=4,every=2s").unwrap();
+        let froms: Vec<_> = workload.phases.iter().map(|p| p.accesses[0].from >> 20).collect();
+        assert_eq!(froms, [384, 1408, 2432, 3456]);
+        assert_eq!(workload.duration(), Duration::from_secs(8));
+    }
+
+    #[test]
+    fn errors_tell_the_column() {
+        let error = |spec: &str| from_spec(spec).unwrap_err().to_string();
+        assert!(
+            error("sairs:space=1TiB")
+                .starts_with("workload `sairs:space=1TiB`, column 1: there is no workload `sairs`")
+        );
+        assert!(error("zipf:space=1TiB,color=red").contains("column 17: `zipf` knows no `color`"));
+        assert!(error("zipf:space=1TiB,theta").contains("column 17: `theta` is not key=value"));
+        assert!(error("zipf:space=huge").contains("column 6: space: `huge` is not a size"));
+        assert!(error("needle:space=4KiB,hot=1GiB").contains("do not fit"));
+        assert!(error("zipf:seed=1,seed=2").contains("given twice"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_made_or_refused(text: String, name in prop::sample::select(NAMES.to_vec())) {
+            let _ = from_spec(&text);
+            let _ = from_spec(&format!("{name}:{text}"));
+        }
+
+        #[test]
+        fn any_numbers_are_made_or_refused(name in prop::sample::select(NAMES.to_vec()), space: u64, hot: u64, steps: u64, item: u64) {
+            let _ = from_spec(&format!("{name}:space={space},hot={hot}"));
+            let _ = from_spec(&format!("{name}:space={space},item={item}"));
+            let _ = from_spec(&format!("{name}:space={space},hot={hot},steps={steps}"));
+            let _ = from_spec(&format!("{name}:space={space},window={hot},step={steps}"));
+        }
+    }
+}
