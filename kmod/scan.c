@@ -22,7 +22,9 @@
 
 #include "tierscope.h"
 
-#define JUDGED_FLAGS	(TIERSCOPE_JUDGED | TIERSCOPE_JUDGED_YOUNG | TIERSCOPE_JUDGED_LEAF)
+/* as wide as an address, so that its complement keeps all of one */
+#define JUDGED_FLAGS	((u64)(TIERSCOPE_JUDGED | TIERSCOPE_JUDGED_YOUNG | \
+			       TIERSCOPE_JUDGED_LEAF))
 
 #define ZERO_SLICE	(8U << 20)	/* entries zeroed between two looks for signals */
 
