@@ -1,0 +1,106 @@
+//! Which addresses a heatmap shows: a target's address space is mostly gaps. The heap is
+//! terabytes away from the stack, and one scale over both would show neither (the kernel's DAMON
+//! cuts a space into three regions for the same reason: mm/damon/vaddr.c,
+//! __damon_va_three_regions). Gaps wider than a row are cut out, the widest first.
+
+use tierscope_core::{PAGE_SIZE, Range, RangeSet};
+
+/// A stretch of addresses drawn to one scale, cut into rows of equal size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// The addresses.
+    pub(crate) range: Range,
+    /// Bytes of a row, whole pages; the last row may be shorter.
+    pub(crate) row_bytes: u64,
+}
+
+impl Block {
+    /// Its rows, in order of address.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Range> + '_ {
+        let range = self.range;
+        let count = range.bytes().div_ceil(self.row_bytes);
+        (0..count).map(move |index| {
+            let start = range.start + index * self.row_bytes;
+            Range::new(range.space, start, start.saturating_add(self.row_bytes).min(range.end))
+        })
+    }
+}
+
+/// Blocks that hold all of `shown` in about `rows` rows: each block has at least one row.
+pub(crate) fn blocks(shown: &RangeSet, rows: usize) -> Vec<Block> {
+    let rows = rows.max(1) as u64;
+    let areas = areas(shown.as_slice(), rows);
+    let total = areas.iter().map(|area| u128::from(area.bytes())).sum::<u128>();
+    let row_bytes = u64::try_from(total.div_ceil(u128::from(rows))).unwrap_or(u64::MAX / 2);
+    let block = |range: &Range| {
+        let count = range.bytes().div_ceil(row_bytes.max(1)).max(1);
+        Block { range: *range, row_bytes: whole_pages(range.bytes().div_ceil(count)) }
+    };
+    areas.iter().map(block).collect()
+}
+
+fn whole_pages(bytes: u64) -> u64 {
+    bytes.max(1).div_ceil(PAGE_SIZE).saturating_mul(PAGE_SIZE)
+}
+
+/// The ranges, those joined whose gap is not worth cutting out.
+fn areas(shown: &[Range], rows: u64) -> Vec<Range> {
+    let gap = |pair: &[Range]| match pair[0].space == pair[1].space {
+        true => pair[1].start - pair[0].end,
+        false => u64::MAX,
+    };
+    let least = least_gap(shown, rows, &gap);
+    let joins = |a: &Range, b: &Range| gap(&[*a, *b]) < least;
+    shown.chunk_by(joins).map(|run| Range { end: run[run.len() - 1].end, ..run[0] }).collect()
+}
+
+/// Gaps from this size on are cut out: wider than a row would be, and no more than a third of
+/// the rows, so that areas keep room. Borders between spaces always are.
+fn least_gap(shown: &[Range], rows: u64, gap: &impl Fn(&[Range]) -> u64) -> u64 {
+    let mapped = shown.iter().map(|r| u128::from(r.bytes())).sum::<u128>();
+    let row = u64::try_from(mapped / u128::from(rows)).unwrap_or(u64::MAX).max(1);
+    let mut gaps: Vec<u64> = shown.windows(2).map(gap).filter(|gap| *gap >= row).collect();
+    gaps.sort_unstable_by(|a, b| b.cmp(a));
+    match gaps.get((rows / 3) as usize) {
+        Some(crowded) => crowded.saturating_add(1).min(u64::MAX),
+        None => row,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::SpaceId;
+
+    const MIB: u64 = 1 << 20;
+
+    fn set(ranges: &[(u64, u64)]) -> RangeSet {
+        ranges.iter().map(|(s, e)| Range::new(SpaceId(0), s * MIB, e * MIB)).collect()
+    }
+
+    // Heap of 8 MiB, a hole of 1 MiB in it, and a stack far away: 9 + 1 MiB in ten rows.
+    #[test]
+    fn heap_and_stack_get_a_block_each() {
+        let blocks = blocks(&set(&[(10, 14), (15, 19), (4096, 4097)]), 10);
+        let shown: Vec<_> = blocks
+            .iter()
+            .map(|b| (b.range.start / MIB, b.range.end / MIB, b.rows().count()))
+            .collect();
+        assert_eq!(shown, [(10, 14, 4), (15, 19, 4), (4096, 4097, 1)]);
+    }
+
+    #[test]
+    fn a_hole_smaller_than_a_row_stays_in() {
+        let blocks = blocks(&set(&[(0, 40), (41, 80)]), 8);
+        assert_eq!(blocks.len(), 1);
+        assert_eq!(blocks[0].rows().count(), 8);
+        assert_eq!(blocks[0].rows().map(|row| row.bytes()).sum::<u64>(), 80 * MIB);
+    }
+
+    #[test]
+    fn many_holes_leave_room_for_rows() {
+        let ranges: Vec<_> = (0..1000).map(|i| (10 * i, 10 * i + 1)).collect();
+        let rows: usize = blocks(&set(&ranges), 30).iter().map(|b| b.rows().count()).sum();
+        assert!((1..=45).contains(&rows), "{rows} rows");
+    }
+}

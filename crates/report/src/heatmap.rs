@@ -1,0 +1,415 @@
+//! Heat by address and time.
+
+use std::io::{self, Write};
+use std::ops::Range as Span;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+use tierscope_core::{Backing, Mappings, Range, RangeSet, Result, Time};
+use tierscope_record::{Heat, Recording, backing_name, windows_in};
+
+use crate::areas::{self, Block};
+use crate::human::{self, unless_closed};
+use crate::style::{Color, FAINT, RESET, Style, background, step};
+use crate::view::{View, since_start};
+
+/// How many cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// In time; fewer if there are fewer windows.
+    pub columns: usize,
+    /// In addresses, about: every area has at least one row.
+    pub rows: usize,
+}
+
+/// Characters before a row's cells: its address.
+const LEFT: usize = 19;
+/// Characters after them: the name of its mapping.
+const RIGHT: usize = 22;
+
+impl Grid {
+    /// For a terminal of `width` columns and `height` lines.
+    #[must_use]
+    pub fn for_terminal(width: usize, height: usize) -> Self {
+        Self {
+            columns: width.saturating_sub(LEFT + RIGHT).max(10),
+            rows: height.saturating_sub(10).clamp(8, 64),
+        }
+    }
+}
+
+/// What is known of a row's addresses during a column's time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cell {
+    /// Nothing was mapped there. In JSON: null.
+    Unmapped,
+    /// Mapped, but the instrument did not look. In JSON: -1.
+    NotLookedAt,
+    /// Mean frequency where it looked, 0..=1. In JSON: the number.
+    Heat(f64),
+}
+
+impl Serialize for Cell {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Cell::Unmapped => serializer.serialize_none(),
+            Cell::NotLookedAt => serializer.serialize_i64(-1),
+            Cell::Heat(heat) => serializer.serialize_f64((heat * 1e6).round() / 1e6),
+        }
+    }
+}
+
+/// A row: a range of addresses through time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// The mapping that fills most of it at the end of the time.
+    pub mapping: String,
+    /// One for each column.
+    pub cells: Vec<Cell>,
+}
+
+/// Rows without a gap between them, to one scale.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Area {
+    /// The space.
+    pub space: u32,
+    /// Its name.
+    pub name: String,
+    /// Bytes left out between the area before, in the same space, and this one.
+    pub gap_before: Option<u64>,
+    /// Bytes of a row.
+    pub row_bytes: u64,
+    /// The rows, in order of address.
+    pub rows: Vec<Row>,
+}
+
+/// Heat by address and time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Heatmap {
+    /// Where the recording is.
+    pub recording: String,
+    /// What was watched.
+    pub target: String,
+    /// Start of the time, since the recording began.
+    pub from_ns: u64,
+    /// Its end.
+    pub to_ns: u64,
+    /// Windows in it.
+    pub windows: u64,
+    /// Columns of every row.
+    pub columns: usize,
+    /// The areas, by space and address.
+    pub areas: Vec<Area>,
+}
+
+/// Draws what is in view.
+///
+/// # Errors
+/// As [`crate::summary`].
+pub fn heatmap(recording: &Recording, view: &View, grid: Grid) -> Result<Heatmap> {
+    let windows = view.windows(recording)?;
+    let commits = &recording.commits()[windows.clone()];
+    let columns = grid.columns.clamp(1, windows.len());
+    let time = commits[0].start..commits[commits.len() - 1].end;
+    let axis = Axis { time: time.clone(), columns };
+    let layouts = layouts(recording, &windows, &axis)?;
+    let shown = shown(recording, &windows, view, &layouts)?;
+    let blocks = areas::blocks(&shown, grid.rows);
+    let mut canvas = Canvas::new(&blocks, columns);
+    let coarsest = (0..20).rev().find(|zoom| windows_in(*zoom) as usize * columns <= windows.len());
+    recording.heat(windows.clone(), coarsest.unwrap_or(0), |heat| {
+        canvas.add(&heat, &axis, view);
+        Ok(())
+    })?;
+    let nanos = |time| since_start(recording, time).as_nanos() as u64;
+    Ok(Heatmap {
+        recording: recording.name(),
+        target: recording.meta().target.clone(),
+        from_ns: nanos(time.start),
+        to_ns: nanos(time.end),
+        windows: windows.len() as u64,
+        columns,
+        areas: canvas.areas(&blocks, &layouts),
+    })
+}
+
+/// Time as columns.
+struct Axis {
+    time: Span<Time>,
+    columns: usize,
+}
+
+impl Axis {
+    /// The columns that `time` touches, with the nanoseconds in each.
+    fn shares(&self, time: &Span<Time>) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let all = self.length();
+        let place =
+            |at: Time| at.0.saturating_sub(self.time.start.0) as f64 / all * self.columns as f64;
+        let (from, to) = (place(time.start), place(time.end).max(place(time.start) + 1e-9));
+        let first = (from as usize).min(self.columns - 1);
+        let last = (to.ceil() as usize).clamp(first + 1, self.columns);
+        (first..last).filter_map(move |column| {
+            let share = to.min(column as f64 + 1.0) - from.max(column as f64);
+            (share > 1e-9 || last == first + 1).then_some((column, share.max(1e-9) * all))
+        })
+    }
+
+    fn length(&self) -> f64 {
+        self.time.end.0.saturating_sub(self.time.start.0).max(1) as f64
+    }
+
+    /// When column `column` ends.
+    fn end_of(&self, column: usize) -> Time {
+        let share = (column + 1) as f64 / self.columns as f64;
+        Time(self.time.start.0 + (self.length() * share) as u64)
+    }
+}
+
+/// The layout at the end of each column.
+fn layouts(
+    recording: &Recording,
+    windows: &Span<usize>,
+    axis: &Axis,
+) -> Result<Vec<Arc<Mappings>>> {
+    let commits = recording.commits();
+    let at = |column| {
+        let end = axis.end_of(column);
+        let index = commits.partition_point(|row| row.end <= end);
+        recording.layout(index.saturating_sub(1).clamp(windows.start, windows.end - 1))
+    };
+    (0..axis.columns).map(at).collect()
+}
+
+/// What to show: everything that was mapped in view; of recordings without mappings, everything
+/// that was looked at in the last window.
+fn shown(
+    recording: &Recording,
+    windows: &Span<usize>,
+    view: &View,
+    layouts: &[Arc<Mappings>],
+) -> Result<RangeSet> {
+    let mut distinct: Vec<&Arc<Mappings>> = layouts.iter().collect();
+    distinct.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    let mappings = distinct.iter().flat_map(|layout| &layout.mappings);
+    let told = mappings.filter(|mapping| mapping.backing != Backing::Kernel);
+    let mapped: RangeSet = told.filter_map(|mapping| view.clip(&mapping.range)).collect();
+    if !mapped.is_empty() {
+        return Ok(mapped);
+    }
+    let last = recording.snapshot(windows.end - 1)?;
+    Ok(last.regions.iter().filter_map(|region| view.clip(&region.range)).collect())
+}
+
+/// Sums of heat by row and column.
+struct Canvas {
+    rows: Vec<Range>,
+    columns: usize,
+    /// By row, then column: bytes times nanoseconds looked at, and the same times frequency.
+    sums: Vec<(f64, f64)>,
+}
+
+impl Canvas {
+    fn new(blocks: &[Block], columns: usize) -> Self {
+        let rows: Vec<Range> = blocks.iter().flat_map(Block::rows).collect();
+        let sums = vec![(0.0, 0.0); rows.len() * columns];
+        Self { rows, columns, sums }
+    }
+
+    fn add(&mut self, heat: &Heat, axis: &Axis, view: &View) {
+        let shares: Vec<_> = axis.shares(&heat.time).collect();
+        for part in &heat.parts {
+            let Some(range) = view.clip(&part.range) else { continue };
+            let key = (range.space, range.start);
+            let first = self.rows.partition_point(|row| (row.space, row.end) <= key);
+            for row in first..self.rows.len() {
+                let Some(common) = self.rows[row].intersect(&range) else { break };
+                let seen = part.seen * common.bytes() as f64;
+                for (column, nanos) in &shares {
+                    let sum = &mut self.sums[row * self.columns + column];
+                    sum.0 += seen * nanos;
+                    sum.1 += seen * nanos * part.heat;
+                }
+            }
+        }
+    }
+
+    fn areas(&self, blocks: &[Block], layouts: &[Arc<Mappings>]) -> Vec<Area> {
+        let mut areas = Vec::with_capacity(blocks.len());
+        let mut row = 0;
+        let last = &layouts[layouts.len() - 1];
+        for (index, block) in blocks.iter().enumerate() {
+            let before = index.checked_sub(1).map(|before| blocks[before].range);
+            let before = before.filter(|before| before.space == block.range.space);
+            let count = block.rows().count();
+            let rows = (row..row + count).map(|row| self.row(row, layouts)).collect();
+            row += count;
+            areas.push(Area {
+                space: block.range.space.0,
+                name: last.space_name(block.range.space).to_string(),
+                gap_before: before.map(|before| block.range.start - before.end),
+                row_bytes: block.row_bytes,
+                rows,
+            });
+        }
+        areas
+    }
+
+    fn row(&self, row: usize, layouts: &[Arc<Mappings>]) -> Row {
+        let range = self.rows[row];
+        let cell = |column: usize| {
+            let (seen, hot) = self.sums[row * self.columns + column];
+            let layout = &layouts[column];
+            match () {
+                () if seen > 0.0 => Cell::Heat((hot / seen).min(1.0)),
+                () if layout.find(&range).is_some() => Cell::NotLookedAt,
+                () => Cell::Unmapped,
+            }
+        };
+        Row {
+            start: range.start,
+            end: range.end,
+            mapping: mapping_name(&layouts[layouts.len() - 1], &range),
+            cells: (0..self.columns).map(cell).collect(),
+        }
+    }
+}
+
+/// The name of the mapping that fills most of `range`.
+fn mapping_name(layout: &Mappings, range: &Range) -> String {
+    let from = layout
+        .mappings
+        .partition_point(|m| (m.range.space, m.range.end) <= (range.space, range.start));
+    let inside = layout.mappings[from..]
+        .iter()
+        .map_while(|mapping| Some((mapping.range.intersect(range)?.bytes(), mapping)));
+    match inside.max_by_key(|(bytes, _)| *bytes) {
+        Some((_, mapping)) if mapping.name.is_empty() => backing_name(mapping.backing).into(),
+        Some((_, mapping)) => mapping.name.to_string(),
+        None => String::new(),
+    }
+}
+
+/// Cold to hot without colours.
+const DENSITY: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
+const NOT_LOOKED_AT: char = '?';
+
+impl Heatmap {
+    /// For people. A closed pipe is no error.
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn write_text(&self, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+        unless_closed(self.write(out, style).and_then(|()| out.flush()))
+    }
+
+    fn write(&self, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+        self.write_title(out)?;
+        let mut space = None;
+        for area in &self.areas {
+            if space != Some(area.space) {
+                writeln!(out, "space {} {}", area.space, area.name)?;
+                space = Some(area.space);
+            }
+            self.write_area(out, area, style)?;
+        }
+        self.write_time_axis(out)?;
+        write_legend(out, style.color)
+    }
+
+    fn write_title(&self, out: &mut dyn Write) -> io::Result<()> {
+        let [from, to, column] =
+            [self.from_ns, self.to_ns, (self.to_ns - self.from_ns) / self.columns as u64]
+                .map(|ns| human::duration(Duration::from_nanos(ns)));
+        writeln!(
+            out,
+            "{}: {} windows from {from} to {to}, a column is {column}",
+            self.target, self.windows
+        )
+    }
+
+    fn write_area(&self, out: &mut dyn Write, area: &Area, style: &Style) -> io::Result<()> {
+        if let Some(gap) = area.gap_before {
+            writeln!(out, "{:>1$}~~ gap of {2} ~~", "", LEFT, human::bytes(gap))?;
+        }
+        let room = style.width.saturating_sub(LEFT + self.columns + 1).clamp(8, 60);
+        let mut named = None;
+        for (index, row) in area.rows.iter().enumerate() {
+            let address = format!("{:#x}", row.start);
+            write!(out, "{address:>width$} ", width = LEFT - 1)?;
+            write_cells(out, &row.cells, style.color)?;
+            match (index, named == Some(&row.mapping)) {
+                (0, _) => {
+                    let rows = human::bytes(area.row_bytes);
+                    writeln!(out, " {}", human::tail(&format!("{} /{rows}", row.mapping), room))?;
+                }
+                (_, true) => writeln!(out)?,
+                (_, false) => writeln!(out, " {}", human::tail(&row.mapping, room))?,
+            }
+            named = Some(&row.mapping);
+        }
+        Ok(())
+    }
+
+    /// A tick about every 16 columns, at the time where its column begins.
+    fn write_time_axis(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (mut ticks, mut labels) = (" ".repeat(LEFT), " ".repeat(LEFT));
+        for column in 0..self.columns {
+            let is_tick = column % 16 == 0;
+            ticks.push(if is_tick { '|' } else { ' ' });
+            if is_tick {
+                let span = (self.to_ns - self.from_ns) as u128 * column as u128;
+                let at = self.from_ns + (span / self.columns as u128) as u64;
+                let label = human::duration(Duration::from_nanos(at));
+                labels.push_str(&format!("{label:<16}"));
+            }
+        }
+        writeln!(out, "{}\n{}", ticks.trim_end(), labels.trim_end())
+    }
+}
+
+fn write_cells(out: &mut dyn Write, cells: &[Cell], color: Color) -> io::Result<()> {
+    if color == Color::None {
+        return out.write_all(cells.iter().map(plain).collect::<String>().as_bytes());
+    }
+    let mut line = String::new();
+    let mut now = String::new();
+    for cell in cells {
+        let (mode, text) = colored(cell, color);
+        if mode != now {
+            line.push_str(RESET);
+            line.push_str(&mode);
+            now = mode;
+        }
+        line.push(text);
+    }
+    line.push_str(RESET);
+    out.write_all(line.as_bytes())
+}
+
+fn plain(cell: &Cell) -> char {
+    match cell {
+        Cell::Unmapped => ' ',
+        Cell::NotLookedAt => NOT_LOOKED_AT,
+        Cell::Heat(heat) => DENSITY[step(*heat, DENSITY.len())],
+    }
+}
+
+fn colored(cell: &Cell, color: Color) -> (String, char) {
+    match cell {
+        Cell::Unmapped => (String::new(), ' '),
+        Cell::NotLookedAt => (FAINT.into(), NOT_LOOKED_AT),
+        Cell::Heat(heat) => (background(color, *heat), ' '),
+    }
+}
+
+fn write_legend(out: &mut dyn Write, color: Color) -> io::Result<()> {
+    write!(out, "{:>1$}cold ", "", LEFT)?;
+    let ramp: Vec<Cell> = (0..9).map(|step| Cell::Heat(f64::from(step) / 8.0)).collect();
+    write_cells(out, &ramp, color)?;
+    writeln!(out, " hot (frequency 0 to 1), {NOT_LOOKED_AT} not looked at, blank not mapped")
+}

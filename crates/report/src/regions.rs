@@ -1,0 +1,366 @@
+//! The region table: which addresses are how hot, over a stretch of time.
+
+use std::io::{self, Write};
+use std::ops::Range as Span;
+use std::time::Duration;
+
+use serde::Serialize;
+use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::{
+    CONFIRMED, Mapping, Mappings, Range, RangeSet, Region, Result, Snapshot, SpaceId,
+};
+use tierscope_record::{Recording, backing_name, windows_in};
+
+use crate::human::{self, unless_closed};
+use crate::mean::{Mean, Means};
+use crate::style::Style;
+use crate::view::{View, since_start};
+
+/// The order of the rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sort {
+    /// By space and address.
+    #[default]
+    Address,
+    /// Hottest first, then largest.
+    Heat,
+}
+
+/// How to tabulate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionsOptions {
+    /// Where the view gives no time: the mean over this last stretch of the recording.
+    pub last: Duration,
+    /// The order.
+    pub sort: Sort,
+}
+
+impl Default for RegionsOptions {
+    fn default() -> Self {
+        Self { last: Duration::from_secs(5), sort: Sort::Address }
+    }
+}
+
+/// Up to so many windows are read one by one; of more, tiles tell.
+const EXACT_WINDOWS: usize = 512;
+
+/// A range of like heat.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RegionRow {
+    /// Its space.
+    pub space: u32,
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Mean frequency, weighted by time, 0..=1.
+    pub frequency: f64,
+    /// Mean confidence of the instrument, likewise.
+    pub confidence: f64,
+    /// Windows for which the count has been about the same, at the end of the time.
+    pub age: Option<u32>,
+    /// The page-table level that told, at the end of the time.
+    pub level: Option<u8>,
+    /// `heap`, `stack`, `file`, `anon`, `kernel`; `None` where nothing is mapped any more.
+    pub backing: Option<&'static str>,
+    /// Name of the mapping; empty for plain anonymous memory.
+    pub name: String,
+    /// Whether mean frequency and confidence are those of hot memory.
+    pub hot: bool,
+}
+
+/// The hot ranges of a space.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpaceHot {
+    /// Its number.
+    pub space: u32,
+    /// Its name.
+    pub name: String,
+    /// Hot ranges `[start, end)`, sorted, disjoint.
+    pub hot: Vec<(u64, u64)>,
+    /// Bytes in them.
+    pub hot_bytes: u64,
+}
+
+/// The region table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Regions {
+    /// Where the recording is.
+    pub recording: String,
+    /// What was watched.
+    pub target: String,
+    /// Start of the time, since the recording began.
+    pub from_ns: u64,
+    /// Its end.
+    pub to_ns: u64,
+    /// Windows in it.
+    pub windows: u64,
+    /// Whether windows were read one by one; if not, tiles (at least a page fine) tell.
+    pub exact: bool,
+    /// Frequency from which a row is called hot.
+    pub hot_frequency: f64,
+    /// Bytes called hot.
+    pub hot_bytes: u64,
+    /// Hot ranges `[start, end)` of all spaces, in the order of the spaces.
+    pub hot: Vec<(u64, u64)>,
+    /// Hot ranges by space.
+    pub spaces: Vec<SpaceHot>,
+    /// The rows.
+    pub regions: Vec<RegionRow>,
+}
+
+/// Tabulates what is in view.
+///
+/// # Errors
+/// As [`crate::summary`].
+pub fn regions(recording: &Recording, view: &View, options: &RegionsOptions) -> Result<Regions> {
+    let view = with_last(recording, view, options.last);
+    let windows = view.windows(recording)?;
+    let exact = windows.len() <= EXACT_WINDOWS;
+    let means = if exact {
+        means_of_windows(recording, &windows, &view)?
+    } else {
+        means_of_tiles(recording, &windows, &view)?
+    };
+    let layout = recording.layout(windows.end - 1)?;
+    let last = recording.snapshot(windows.end - 1)?;
+    let mut rows = merge(split(&means, &layout), &last);
+    let hot = rows.iter().filter(|row| row.hot).map(RegionRow::range).collect::<RangeSet>();
+    sort(&mut rows, options.sort);
+    let commits = recording.commits();
+    let nanos = |time| since_start(recording, time).as_nanos() as u64;
+    Ok(Regions {
+        recording: recording.name(),
+        target: recording.meta().target.clone(),
+        from_ns: nanos(commits[windows.start].start),
+        to_ns: nanos(commits[windows.end - 1].end),
+        windows: windows.len() as u64,
+        exact,
+        hot_frequency: HOT_FREQUENCY,
+        hot_bytes: hot.bytes(),
+        hot: hot.as_slice().iter().map(|r| (r.start, r.end)).collect(),
+        spaces: by_space(&hot, &layout),
+        regions: rows,
+    })
+}
+
+/// The view, of the last stretch unless it has a time of its own.
+fn with_last(recording: &Recording, view: &View, last: Duration) -> View {
+    let mut view = view.clone();
+    if let (None, Some(all)) = (&view.time, recording.time()) {
+        let end = all.end.since(all.start);
+        view.time = Some(end.saturating_sub(last)..end);
+    }
+    view
+}
+
+fn means_of_windows(
+    recording: &Recording,
+    windows: &Span<usize>,
+    view: &View,
+) -> Result<Vec<Mean>> {
+    let mut means = Means::default();
+    for index in windows.clone() {
+        let snapshot = recording.snapshot(index)?;
+        let nanos = snapshot.end.0.saturating_sub(snapshot.start.0).max(1);
+        for region in snapshot.regions.iter().filter(|region| region.samples > 0) {
+            if let Some(range) = view.clip(&region.range) {
+                means.add(&range, nanos, region.frequency(), region.confidence.into());
+            }
+        }
+    }
+    Ok(means.finish())
+}
+
+fn means_of_tiles(recording: &Recording, windows: &Span<usize>, view: &View) -> Result<Vec<Mean>> {
+    let coarsest = (0..).find(|zoom| windows_in(zoom + 1) as usize * 64 > windows.len());
+    let mut means = Means::default();
+    recording.heat(windows.clone(), coarsest.unwrap_or(0), |heat| {
+        let nanos = heat.time.end.0.saturating_sub(heat.time.start.0).max(1);
+        for part in &heat.parts {
+            if let Some(range) = view.clip(&part.range) {
+                let seen = ((part.seen * nanos as f64) as u64).max(1);
+                means.add(&range, seen, part.heat, 1.0);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(means.finish())
+}
+
+/// The means cut at the borders of mappings, each with its mapping.
+fn split<'a>(means: &[Mean], layout: &'a Mappings) -> Vec<(Mean, Option<&'a Mapping>)> {
+    let mut pieces = Vec::with_capacity(means.len());
+    for mean in means {
+        let mut rest = mean.range;
+        while let Some(mapping) = layout.find(&rest) {
+            let inside = rest.intersect(&mapping.range).unwrap_or(rest);
+            if rest.start < inside.start {
+                pieces.push((Mean { range: Range { end: inside.start, ..rest }, ..*mean }, None));
+            }
+            pieces.push((Mean { range: inside, ..*mean }, Some(mapping)));
+            rest.start = inside.end;
+        }
+        if !rest.is_empty() {
+            pieces.push((Mean { range: rest, ..*mean }, None));
+        }
+    }
+    pieces
+}
+
+/// Rows of the pieces, neighbours that would read alike joined.
+fn merge(pieces: Vec<(Mean, Option<&Mapping>)>, last: &Snapshot) -> Vec<RegionRow> {
+    let mut rows: Vec<RegionRow> = Vec::new();
+    for (mean, mapping) in pieces {
+        let row = RegionRow::new(&mean, mapping, region_at(last, &mean.range));
+        match rows.last_mut() {
+            Some(before) if before.reads_like(&row) => before.join(&row),
+            _ => rows.push(row),
+        }
+    }
+    rows
+}
+
+/// The region of the last window that holds the first byte of `range`.
+fn region_at<'a>(last: &'a Snapshot, range: &Range) -> Option<&'a Region> {
+    let from = last
+        .regions
+        .partition_point(|r| (r.range.space, r.range.end) <= (range.space, range.start));
+    let region = last.regions.get(from)?;
+    (region.range.space == range.space && region.range.start <= range.start).then_some(region)
+}
+
+impl RegionRow {
+    fn new(mean: &Mean, mapping: Option<&Mapping>, region: Option<&Region>) -> Self {
+        let sure = mean.confidence >= f64::from(CONFIRMED);
+        Self {
+            space: mean.range.space.0,
+            start: mean.range.start,
+            end: mean.range.end,
+            bytes: mean.range.bytes(),
+            frequency: mean.frequency,
+            confidence: mean.confidence,
+            age: region.map(|r| r.age),
+            level: region.and_then(|r| r.level).map(|level| level.number()),
+            backing: mapping.map(|m| backing_name(m.backing)),
+            name: mapping.map(|m| m.name.to_string()).unwrap_or_default(),
+            hot: sure && mean.frequency >= HOT_FREQUENCY,
+        }
+    }
+
+    fn range(&self) -> Range {
+        Range::new(SpaceId(self.space), self.start, self.end)
+    }
+
+    /// Whether `next` follows at once and differs in nothing that the table shows.
+    fn reads_like(&self, next: &RegionRow) -> bool {
+        let per_mille = |share: f64| (share * 1000.0).round() as u32;
+        self.range().touches(&next.range())
+            && per_mille(self.frequency) == per_mille(next.frequency)
+            && per_mille(self.confidence) == per_mille(next.confidence)
+            && (self.age, self.level, self.hot) == (next.age, next.level, next.hot)
+            && (self.backing, &self.name) == (next.backing, &next.name)
+    }
+
+    fn join(&mut self, next: &RegionRow) {
+        let (mine, theirs) = (self.bytes as f64, next.bytes as f64);
+        let mean = |a: f64, b: f64| (a * mine + b * theirs) / (mine + theirs);
+        self.frequency = mean(self.frequency, next.frequency);
+        self.confidence = mean(self.confidence, next.confidence);
+        self.end = next.end;
+        self.bytes += next.bytes;
+    }
+
+    /// `[heap]`, `libc.so.6`, `anon`.
+    fn label(&self) -> String {
+        match (self.backing, self.name.as_str()) {
+            (None, _) => "not mapped any more".into(),
+            (Some(backing), "") => backing.into(),
+            (Some(_), name) => name.into(),
+        }
+    }
+}
+
+fn sort(rows: &mut [RegionRow], order: Sort) {
+    if order == Sort::Heat {
+        let key = |row: &RegionRow| (row.frequency, row.bytes);
+        rows.sort_by(|a, b| key(b).partial_cmp(&key(a)).unwrap_or(std::cmp::Ordering::Equal));
+    }
+}
+
+fn by_space(hot: &RangeSet, layout: &Mappings) -> Vec<SpaceHot> {
+    let of = |ranges: &[Range]| SpaceHot {
+        space: ranges[0].space.0,
+        name: layout.space_name(ranges[0].space).to_string(),
+        hot: ranges.iter().map(|r| (r.start, r.end)).collect(),
+        hot_bytes: ranges.iter().map(Range::bytes).sum(),
+    };
+    hot.as_slice().chunk_by(|a, b| a.space == b.space).map(of).collect()
+}
+
+impl Regions {
+    /// For people. A closed pipe is no error.
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn write_text(&self, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+        unless_closed(self.write(out, style).and_then(|()| out.flush()))
+    }
+
+    fn write(&self, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+        self.write_title(out)?;
+        let spaces = self.regions.iter().any(|row| row.space != self.regions[0].space);
+        if spaces {
+            write!(out, "{:>5} ", "space")?;
+        }
+        writeln!(
+            out,
+            "{:>18} {:>18} {:>10} {:>7} {:>6} {:>5} {:>4} mapping",
+            "start", "end", "size", "freq", "age", "level", "hot"
+        )?;
+        let before = if spaces { 82 } else { 76 };
+        let room = style.width.saturating_sub(before).max(12);
+        for row in &self.regions {
+            if spaces {
+                write!(out, "{:>5} ", row.space)?;
+            }
+            row.write(out, room)?;
+        }
+        Ok(())
+    }
+
+    fn write_title(&self, out: &mut dyn Write) -> io::Result<()> {
+        let [from, to] =
+            [self.from_ns, self.to_ns].map(|ns| human::duration(Duration::from_nanos(ns)));
+        let how = if self.exact { "" } else { " (from tiles)" };
+        writeln!(
+            out,
+            "{}: mean of {} windows from {from} to {to}{how}",
+            self.target, self.windows
+        )?;
+        let share = human::percent(self.hot_frequency);
+        writeln!(out, "{} hot (frequency of at least {share})", human::bytes(self.hot_bytes))?;
+        writeln!(out)
+    }
+}
+
+impl RegionRow {
+    fn write(&self, out: &mut dyn Write, room: usize) -> io::Result<()> {
+        let number = |n: Option<u32>| n.map_or("-".into(), |n| n.to_string());
+        let level = self.level.and_then(tierscope_core::Level::new);
+        writeln!(
+            out,
+            "{:>#18x} {:>#18x} {:>10} {:>7} {:>6} {:>5} {:>4} {}",
+            self.start,
+            self.end,
+            human::bytes(self.bytes),
+            human::percent(self.frequency),
+            number(self.age),
+            level.map_or("-".into(), |level| level.to_string()),
+            if self.hot { "hot" } else { "" },
+            human::tail(&self.label(), room),
+        )
+    }
+}

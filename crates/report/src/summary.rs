@@ -1,0 +1,407 @@
+//! What was watched, how, and how much of it is hot.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::Serialize;
+use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::{Mappings, Result, SpaceId};
+use tierscope_record::{Commit, Recording};
+
+use crate::human::{self, unless_closed};
+use crate::style::Style;
+use crate::view::View;
+
+/// How a number varies over the windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// In the last window.
+    pub now: u64,
+    /// Mean over the windows.
+    pub mean: f64,
+    /// Least.
+    pub min: u64,
+    /// Quartiles and tail: the value that this share of the windows does not exceed.
+    pub p25: u64,
+    /// Median.
+    pub p50: u64,
+    /// Third quartile.
+    pub p75: u64,
+    /// 95th percentile.
+    pub p95: u64,
+    /// Greatest.
+    pub max: u64,
+}
+
+impl Spread {
+    /// Of values in order of time.
+    #[must_use]
+    pub fn of(values: &[u64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable();
+        let (Some(&now), Some(&min), Some(&max)) = (values.last(), sorted.first(), sorted.last())
+        else {
+            return Self::default();
+        };
+        // Nearest rank: the smallest value that at least this share of the windows reach.
+        let rank = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1];
+        let sum: u128 = values.iter().map(|v| u128::from(*v)).sum();
+        let mean = sum as f64 / values.len() as f64;
+        Self { now, mean, min, p25: rank(25), p50: rank(50), p75: rank(75), p95: rank(95), max }
+    }
+}
+
+/// The machine that was watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MachineFacts {
+    /// Kernel release; empty where there is none.
+    pub kernel: String,
+    /// Levels of the page table.
+    pub page_table_levels: Option<u8>,
+    /// Levels whose ACCESSED bits were proven to tell.
+    pub proven_levels: Vec<u8>,
+}
+
+/// One space of the target.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpaceSummary {
+    /// Its number.
+    pub space: u32,
+    /// Its name.
+    pub name: String,
+    /// Bytes mapped at the end.
+    pub mapped_bytes: u64,
+    /// Bytes whose frequency is at least [`HOT_FREQUENCY`].
+    pub hot_bytes: Spread,
+    /// Regions.
+    pub regions: Spread,
+}
+
+/// The summary of a recording.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Where the recording is.
+    pub recording: String,
+    /// What was watched.
+    pub target: String,
+    /// The instrument.
+    pub instrument: String,
+    /// Its settings.
+    pub settings: BTreeMap<String, String>,
+    /// Whatever else the recording says of itself.
+    pub annotations: BTreeMap<String, String>,
+    /// The machine.
+    pub machine: MachineFacts,
+    /// The command that recorded.
+    pub command: String,
+    /// The version of tierscope that recorded.
+    pub version: String,
+    /// When it began, in nanoseconds of Unix time.
+    pub started_unix_ns: u64,
+    /// Sampling interval.
+    pub sampling_ns: u64,
+    /// Aggregation interval.
+    pub window_ns: u64,
+    /// Windows in view.
+    pub windows: u64,
+    /// From the first one's start to the last one's end.
+    pub duration_ns: u64,
+    /// Whether the recording was ended cleanly.
+    pub ended: bool,
+    /// Why it ends early, if it was damaged.
+    pub damage: Option<String>,
+    /// Bytes mapped; the whole target whatever the view.
+    pub mapped_bytes: Spread,
+    /// Bytes whose frequency is at least [`HOT_FREQUENCY`].
+    pub hot_bytes: Spread,
+    /// Regions.
+    pub regions: Spread,
+    /// Frequency from which a region is called hot.
+    pub hot_frequency: f64,
+    /// CPU time of the profiler over wall time; 1 is one CPU. `None` for a single window.
+    pub profiler_cpu: Option<f64>,
+    /// The same of the target.
+    pub target_cpu: Option<f64>,
+    /// By space.
+    pub spaces: Vec<SpaceSummary>,
+}
+
+/// Regions and hot bytes of a space in one window.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    regions: u64,
+    hot: u64,
+}
+
+/// Summarises what is in view.
+///
+/// # Errors
+/// [`tierscope_core::ErrorKind::Data`] for a damaged or empty recording, `Usage` for a view
+/// outside of it, `Io` if reading fails.
+pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
+    let windows = view.windows(recording)?;
+    let commits = &recording.commits()[windows.clone()];
+    let mut figures = Vec::with_capacity(commits.len());
+    for index in windows.clone() {
+        figures.push(figures_of(recording, index, view)?);
+    }
+    let sum = |of: fn(&Figures) -> u64| {
+        let window = |spaces: &BTreeMap<SpaceId, Figures>| spaces.values().map(of).sum();
+        Spread::of(&figures.iter().map(window).collect::<Vec<u64>>())
+    };
+    let mapped: Vec<u64> = commits.iter().map(|row| row.mapped_bytes).collect();
+    let layout = recording.layout(windows.end - 1)?;
+    let (profiler_cpu, target_cpu) = cpu_shares(commits);
+    let mut summary = about(recording);
+    summary.windows = commits.len() as u64;
+    summary.duration_ns = commits[commits.len() - 1].end.0.saturating_sub(commits[0].start.0);
+    summary.mapped_bytes = Spread::of(&mapped);
+    summary.hot_bytes = sum(|of| of.hot);
+    summary.regions = sum(|of| of.regions);
+    summary.profiler_cpu = profiler_cpu;
+    summary.target_cpu = target_cpu;
+    summary.spaces = by_space(&figures, &layout, view);
+    Ok(summary)
+}
+
+/// What the recording says of itself; the figures are left at zero.
+fn about(recording: &Recording) -> Summary {
+    let meta = recording.meta();
+    let radix = meta.machine.radix;
+    let nanos = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    let mut proven: Vec<u8> =
+        radix.iter().flat_map(|r| r.proven.highest_first()).map(|l| l.number()).collect();
+    proven.reverse();
+    Summary {
+        recording: recording.name(),
+        target: meta.target.clone(),
+        instrument: meta.instrument.clone(),
+        settings: meta.settings.clone(),
+        annotations: meta.annotations.clone(),
+        machine: MachineFacts {
+            kernel: meta.machine.kernel.clone(),
+            page_table_levels: radix.map(|r| r.levels),
+            proven_levels: proven,
+        },
+        command: meta.command.clone(),
+        version: meta.version.clone(),
+        started_unix_ns: nanos(meta.started.duration_since(UNIX_EPOCH).unwrap_or_default()),
+        sampling_ns: nanos(meta.sampling),
+        window_ns: nanos(meta.window),
+        windows: 0,
+        duration_ns: 0,
+        ended: recording.is_ended(),
+        damage: recording.damage().map(ToString::to_string),
+        mapped_bytes: Spread::default(),
+        hot_bytes: Spread::default(),
+        regions: Spread::default(),
+        hot_frequency: HOT_FREQUENCY,
+        profiler_cpu: None,
+        target_cpu: None,
+        spaces: Vec::new(),
+    }
+}
+
+/// Figures of a window: from its metrics, or from its regions where only some addresses count.
+fn figures_of(
+    recording: &Recording,
+    index: usize,
+    view: &View,
+) -> Result<BTreeMap<SpaceId, Figures>> {
+    let mut spaces = BTreeMap::<SpaceId, Figures>::new();
+    if view.addresses.is_some() {
+        for region in &recording.snapshot(index)?.regions {
+            let Some(range) = view.clip(&region.range) else { continue };
+            let of = spaces.entry(range.space).or_default();
+            of.regions += 1;
+            of.hot += if region.is_hot(HOT_FREQUENCY) { range.bytes() } else { 0 };
+        }
+        return Ok(spaces);
+    }
+    for metric in recording.metrics(index)? {
+        let Some(space) = metric.space.filter(|space| view.shows(*space)) else { continue };
+        let of = spaces.entry(space).or_default();
+        match metric.name.as_str() {
+            "regions" => of.regions = metric.value as u64,
+            "hot_bytes" => of.hot = metric.value as u64,
+            _ => {}
+        }
+    }
+    Ok(spaces)
+}
+
+fn by_space(
+    figures: &[BTreeMap<SpaceId, Figures>],
+    layout: &Mappings,
+    view: &View,
+) -> Vec<SpaceSummary> {
+    let known = layout.spaces.iter().map(|space| space.id);
+    let mut ids: Vec<SpaceId> =
+        figures.iter().flat_map(|f| f.keys().copied()).chain(known).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids.retain(|space| view.shows(*space));
+    let spread = |space: SpaceId, of: fn(&Figures) -> u64| {
+        let value = |f: &BTreeMap<SpaceId, Figures>| f.get(&space).map_or(0, of);
+        Spread::of(&figures.iter().map(value).collect::<Vec<_>>())
+    };
+    let mapped = |space: SpaceId| {
+        let mine = layout.mappings.iter().filter(|m| m.range.space == space);
+        mine.filter_map(|m| view.clip(&m.range)).map(|r| r.bytes()).sum()
+    };
+    let summary = |space: SpaceId| SpaceSummary {
+        space: space.0,
+        name: layout.space_name(space).to_string(),
+        mapped_bytes: mapped(space),
+        hot_bytes: spread(space, |of| of.hot),
+        regions: spread(space, |of| of.regions),
+    };
+    ids.into_iter().map(summary).collect()
+}
+
+/// CPU over wall time between the ends of the first and the last window.
+fn cpu_shares(commits: &[Commit]) -> (Option<f64>, Option<f64>) {
+    let (first, last) = (&commits[0], &commits[commits.len() - 1]);
+    let wall = last.end.since(first.end).as_secs_f64();
+    let share = |from: Duration, to: Duration| {
+        (wall > 0.0).then(|| to.saturating_sub(from).as_secs_f64() / wall)
+    };
+    (share(first.cpu.profiler, last.cpu.profiler), share(first.cpu.target, last.cpu.target))
+}
+
+impl Summary {
+    /// For people. A closed pipe is no error.
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn write_text(&self, out: &mut dyn Write, _style: &Style) -> io::Result<()> {
+        unless_closed(self.write(out).and_then(|()| out.flush()))
+    }
+
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.write_about(out)?;
+        writeln!(out)?;
+        self.write_figures(out)?;
+        if self.spaces.len() > 1 {
+            writeln!(out)?;
+            self.write_spaces(out)?;
+        }
+        Ok(())
+    }
+
+    fn write_about(&self, out: &mut dyn Write) -> io::Result<()> {
+        let started = UNIX_EPOCH + Duration::from_nanos(self.started_unix_ns);
+        let line = |out: &mut dyn Write, name: &str, value: &str| match value {
+            "" => Ok(()),
+            _ => writeln!(out, "{name:<12} {value}"),
+        };
+        line(out, "target", &self.target)?;
+        line(out, "recording", &self.recording)?;
+        line(out, "started", &human::date(started))?;
+        line(out, "duration", &self.length())?;
+        line(out, "instrument", &named(&self.instrument, &self.settings))?;
+        line(out, "intervals", &self.intervals())?;
+        line(out, "machine", &self.machine_text())?;
+        line(out, "command", &self.command)?;
+        for (name, value) in &self.annotations {
+            line(out, name, value)?;
+        }
+        if let Some(damage) = &self.damage {
+            line(out, "damage", damage)?;
+        }
+        Ok(())
+    }
+
+    fn length(&self) -> String {
+        let how = if self.ended { "" } else { ", not ended: still being written, or killed" };
+        let duration = human::duration(Duration::from_nanos(self.duration_ns));
+        format!("{duration} in {} windows{how}", self.windows)
+    }
+
+    fn intervals(&self) -> String {
+        let [sampling, window] =
+            [self.sampling_ns, self.window_ns].map(|ns| human::duration(Duration::from_nanos(ns)));
+        format!("{sampling} sampling, {window} window")
+    }
+
+    fn machine_text(&self) -> String {
+        let levels = self.machine.page_table_levels.map(|levels| {
+            let proven: Vec<_> = self.machine.proven_levels.iter().map(u8::to_string).collect();
+            format!("{levels}-level page table, proven: {}", proven.join(" "))
+        });
+        let kernel = match self.machine.kernel.as_str() {
+            "" => None,
+            release => Some(format!("Linux {release}")),
+        };
+        kernel.into_iter().chain(levels).collect::<Vec<_>>().join(", ")
+    }
+
+    fn write_figures(&self, out: &mut dyn Write) -> io::Result<()> {
+        let heads = ["now", "mean", "min", "25 %", "50 %", "75 %", "95 %", "max"];
+        write!(out, "{:<12}", "")?;
+        heads.iter().try_for_each(|head| write!(out, " {head:>10}"))?;
+        writeln!(out)?;
+        write_spread(out, "mapped", &self.mapped_bytes, human::bytes)?;
+        write_spread(out, "hot", &self.hot_bytes, human::bytes)?;
+        write_spread(out, "regions", &self.regions, |n| n.to_string())?;
+        writeln!(out, "hot: frequency of at least {}", human::percent(self.hot_frequency))?;
+        let cpu = |share: Option<f64>| share.map_or("unknown".into(), human::percent);
+        let (profiler, target) = (cpu(self.profiler_cpu), cpu(self.target_cpu));
+        writeln!(out, "CPU: profiler {profiler}, target {target} (100 % = one CPU)")
+    }
+
+    fn write_spaces(&self, out: &mut dyn Write) -> io::Result<()> {
+        let heads = ["mapped", "hot now", "hot mean", "hot max", "regions"];
+        write!(out, "{:<28}", "space")?;
+        heads.iter().try_for_each(|head| write!(out, " {head:>10}"))?;
+        writeln!(out)?;
+        for space in &self.spaces {
+            let name = human::tail(&format!("{} {}", space.space, space.name), 28);
+            write!(out, "{name:<28} {:>10}", human::bytes(space.mapped_bytes))?;
+            let hot = &space.hot_bytes;
+            for bytes in [hot.now, hot.mean as u64, hot.max] {
+                write!(out, " {:>10}", human::bytes(bytes))?;
+            }
+            writeln!(out, " {:>10}", space.regions.now)?;
+        }
+        Ok(())
+    }
+}
+
+/// `telescope (variant bounded)`.
+fn named(instrument: &str, settings: &BTreeMap<String, String>) -> String {
+    if settings.is_empty() {
+        return instrument.into();
+    }
+    let settings: Vec<_> = settings.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    format!("{instrument} ({})", settings.join(", "))
+}
+
+fn write_spread(
+    out: &mut dyn Write,
+    name: &str,
+    of: &Spread,
+    show: impl Fn(u64) -> String,
+) -> io::Result<()> {
+    write!(out, "{name:<12}")?;
+    for value in [of.now, of.mean.round() as u64, of.min, of.p25, of.p50, of.p75, of.p95, of.max] {
+        write!(out, " {:>10}", show(value))?;
+    }
+    writeln!(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // 1..=8 in this order: a quarter of the windows, two, do not exceed 2.
+    #[test]
+    fn percentiles_by_nearest_rank() {
+        let spread = Spread::of(&[8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!((spread.now, spread.min, spread.max), (1, 1, 8));
+        assert_eq!((spread.p25, spread.p50, spread.p75, spread.p95), (2, 4, 6, 8));
+        assert!((spread.mean - 4.5).abs() < 1e-12);
+        assert_eq!(Spread::of(&[]), Spread::default());
+    }
+}

@@ -1,0 +1,77 @@
+//! Which part of a recording a report is about.
+
+use std::ops::Range as Span;
+use std::time::Duration;
+
+use tierscope_core::{Error, ErrorKind, Range, Result, SpaceId, Time};
+use tierscope_record::Recording;
+
+use crate::human;
+
+/// The part of a recording that a report is about; everything by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Time since the recording began.
+    pub time: Option<Span<Duration>>,
+    /// Addresses, in every space that is shown.
+    pub addresses: Option<Span<u64>>,
+    /// One space.
+    pub space: Option<SpaceId>,
+}
+
+impl View {
+    /// The windows in view.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if there are none.
+    pub(crate) fn windows(&self, recording: &Recording) -> Result<Span<usize>> {
+        let Some(all) = recording.time() else {
+            return Err(empty(recording));
+        };
+        let Some(time) = &self.time else {
+            return Ok(0..recording.commits().len());
+        };
+        let windows = recording.during(&(all.start + time.start..all.start + time.end));
+        if windows.is_empty() {
+            return Err(outside(time, all.end.since(all.start)));
+        }
+        Ok(windows)
+    }
+
+    /// The part of `range` in view.
+    pub(crate) fn clip(&self, range: &Range) -> Option<Range> {
+        if self.space.is_some_and(|space| space != range.space) {
+            return None;
+        }
+        match &self.addresses {
+            Some(span) if span.start < span.end => {
+                range.intersect(&Range::new(range.space, span.start, span.end))
+            }
+            Some(_) => None,
+            None => (!range.is_empty()).then_some(*range),
+        }
+    }
+
+    /// Whether `space` is in view.
+    pub(crate) fn shows(&self, space: SpaceId) -> bool {
+        self.space.is_none_or(|one| one == space)
+    }
+}
+
+/// Time since the recording began.
+pub(crate) fn since_start(recording: &Recording, time: Time) -> Duration {
+    recording.time().map_or(Duration::ZERO, |all| time.since(all.start))
+}
+
+fn empty(recording: &Recording) -> Error {
+    Error::new(ErrorKind::Data, format!("nothing to report of {}", recording.name()))
+        .cause("no window was committed")
+        .remedy("record for longer than one window (200 ms unless --window says otherwise)")
+}
+
+fn outside(asked: &Span<Duration>, lasts: Duration) -> Error {
+    let (start, end) = (human::duration(asked.start), human::duration(asked.end));
+    Error::new(ErrorKind::Usage, format!("no window from {start} to {end}"))
+        .cause(format!("the recording lasts {}", human::duration(lasts)))
+        .remedy("choose a time within it")
+}
