@@ -23,6 +23,15 @@ static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
 #endif
 
 /*
+ * ea4654e08853 ("x86/bugs: Rename CONFIG_PAGE_TABLE_ISOLATION =>
+ * CONFIG_MITIGATION_PAGE_TABLE_ISOLATION"), v6.9
+ */
+#if defined(CONFIG_MITIGATION_PAGE_TABLE_ISOLATION) || \
+	defined(CONFIG_PAGE_TABLE_ISOLATION)
+#define FILLER_PTI_BUILT
+#endif
+
+/*
  * add_mm_counter() without its tracepoint, which is not exported.
  * f1a7941243c1 ("mm: convert mm's rss stats into percpu_counter"), v6.2
  */

@@ -32,6 +32,20 @@ static bool is_table(unsigned long entry)
 }
 
 /*
+ * Entries of level 4 and below. With four levels that is the PGD, which exists
+ * twice under page-table isolation. With five, the PGD is left alone: the kernel
+ * takes one without ACCESSED for bad, and wipes it (pgd_none_or_clear_bad()).
+ */
+static void make_top_old(p4d_t *p4d)
+{
+	make_old((unsigned long *)p4d);
+#ifdef FILLER_PTI_BUILT
+	if (!pgtable_l5_enabled() && boot_cpu_has(X86_FEATURE_PTI))
+		make_old((unsigned long *)kernel_to_user_pgdp((pgd_t *)p4d));
+#endif
+}
+
+/*
  * The level 2 entry of a level 1 table, or NULL. Inside a VMA and under the mmap
  * lock tables stay; no huge page ever takes the place of one in this mapping.
  * New tables come with ACCESSED set above them: with @old, it is cleared.
@@ -55,9 +69,7 @@ static pmd_t *find_table(struct mm_struct *mm, unsigned long addr, bool old)
 	if (!is_table(pmd_val(*pmd)))
 		return NULL;
 	if (old) {
-		if (pgtable_l5_enabled())
-			make_old((unsigned long *)pgd);
-		make_old((unsigned long *)p4d);
+		make_top_old(p4d);
 		make_old((unsigned long *)pud);
 		make_old((unsigned long *)pmd);
 	}

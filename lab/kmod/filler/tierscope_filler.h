@@ -24,8 +24,7 @@
  * What a reader of the mapping must know
  * --------------------------------------
  *  - @bytes must be a multiple of 2 MiB; the kernel chooses a start that is, too.
- *  - Entries come old at every level. (Under page-table isolation the top
- *    level's user copy comes young: clear it once.)
+ *  - Entries come old at every level that tierscope judges (5 is none).
  *  - What is written at an address is read at all others that are 2 MiB apart.
  *  - What was not filled raises SIGBUS: nothing is ever filled by a touch.
  *  - Page tables take 2 GiB a TiB. FILL looks before it begins.
