@@ -4,7 +4,7 @@
 //! masim configuration or from a generator's line ([`file::load`]), and feeds three things with
 //! the same accesses: a [`Stream`] for a simulated machine, [`density::Density`] for one that does
 //! not want every single access, and the program `toucher`, which really touches memory and writes
-//! down what was hot when.
+//! down what was hot when ([`truth_dir`]).
 //!
 //! A workload of a key-value store is told from the outside: its client chooses which keys are
 //! hot ([`hotspot`]), marks every value ([`value`]), loads the server ([`redis`]) and finds the
@@ -25,6 +25,7 @@ mod scatter;
 pub mod schedule;
 pub mod stream;
 pub mod truth;
+pub mod truth_dir;
 pub mod units;
 pub mod value;
 

@@ -37,6 +37,12 @@ impl Touch {
         self.0 >> 2
     }
 
+    /// Address and kind in one word.
+    #[inline]
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
     /// Whether it is read.
     #[inline]
     #[must_use]
