@@ -2,10 +2,14 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
 use common::{frames, meta, open, read_all, record};
 use proptest::prelude::*;
 use tierscope_core::drive::Sink;
-use tierscope_record::{Memory, Recorder};
+use tierscope_record::{Memory, Recorder, Recording, Source, Store, Table};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
@@ -31,12 +35,12 @@ proptest! {
     #[test]
     fn the_layout_in_force_is_the_last_one_given(frames in frames(12)) {
         let recording = open(&record(&frames, true))?;
-        let mut last = std::sync::Arc::default();
+        let mut last = Arc::default();
         for (index, frame) in frames.iter().enumerate() {
             if let Some(changed) = &frame.mappings {
-                last = std::sync::Arc::clone(changed);
+                last = Arc::clone(changed);
             }
-            prop_assert_eq!(recording.layout(index)?, std::sync::Arc::clone(&last));
+            prop_assert_eq!(recording.layout(index)?, Arc::clone(&last));
         }
     }
 
@@ -44,9 +48,9 @@ proptest! {
     #[test]
     fn a_reader_follows_the_writer(frames in frames(6)) {
         let mut memory = Memory::default();
-        let shared = common::Shared::default();
+        let shared = Shared::default();
         let mut recorder = Recorder::create_in(shared.clone(), &meta())?;
-        let mut recording = tierscope_record::Recording::from_source(Box::new(shared.clone()))?;
+        let mut recording = Recording::from_source(Box::new(shared.clone()))?;
         for (index, frame) in frames.iter().enumerate() {
             prop_assert_eq!(recording.refresh()?, 0);
             recorder.window(&frame.as_window())?;
@@ -59,5 +63,43 @@ proptest! {
         prop_assert!(recording.is_ended());
         memory.streams = shared.take();
         prop_assert_eq!(read_all(&open(&memory)?)?, frames);
+    }
+}
+
+/// A recording in memory that a writer and a reader share.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Memory>>);
+
+impl Shared {
+    fn take(&self) -> BTreeMap<Table, Vec<u8>> {
+        std::mem::take(&mut self.0.lock().unwrap().streams)
+    }
+}
+
+impl Store for Shared {
+    fn append(&mut self, table: Table, bytes: &[u8]) -> io::Result<()> {
+        self.0.lock().unwrap().append(table, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "shared".into()
+    }
+}
+
+impl Source for Shared {
+    fn len(&self, table: Table) -> io::Result<Option<u64>> {
+        self.0.lock().unwrap().len(table)
+    }
+
+    fn read(&self, table: Table, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        self.0.lock().unwrap().read(table, offset, bytes)
+    }
+
+    fn name(&self) -> String {
+        "shared".into()
     }
 }

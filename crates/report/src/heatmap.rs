@@ -73,7 +73,7 @@ pub struct Row {
     pub cells: Vec<Cell>,
 }
 
-/// Rows without a gap between them, to one scale.
+/// Rows without a gap between them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Area {
     /// The space.
@@ -82,8 +82,6 @@ pub struct Area {
     pub name: String,
     /// Bytes left out between the area before, in the same space, and this one.
     pub gap_before: Option<u64>,
-    /// Bytes of a row.
-    pub row_bytes: u64,
     /// The rows, in order of address.
     pub rows: Vec<Row>,
 }
@@ -101,6 +99,8 @@ pub struct Heatmap {
     pub to_ns: u64,
     /// Windows in it.
     pub windows: u64,
+    /// Bytes of a row; the last one of an area may be shorter.
+    pub row_bytes: u64,
     /// Columns of every row.
     pub columns: usize,
     /// The areas, by space and address.
@@ -133,6 +133,7 @@ pub fn heatmap(recording: &Recording, view: &View, grid: Grid) -> Result<Heatmap
         from_ns: nanos(time.start),
         to_ns: nanos(time.end),
         windows: windows.len() as u64,
+        row_bytes: blocks.first().map_or(0, |block| block.row_bytes),
         columns,
         areas: canvas.areas(&blocks, &layouts),
     })
@@ -252,7 +253,6 @@ impl Canvas {
                 space: block.range.space.0,
                 name: last.space_name(block.range.space).to_string(),
                 gap_before: before.map(|before| block.range.start - before.end),
-                row_bytes: block.row_bytes,
                 rows,
             });
         }
@@ -327,8 +327,10 @@ impl Heatmap {
                 .map(|ns| human::duration(Duration::from_nanos(ns)));
         writeln!(
             out,
-            "{}: {} windows from {from} to {to}, a column is {column}",
-            self.target, self.windows
+            "{}: {} windows from {from} to {to}, a column is {column}, a row {}",
+            self.target,
+            self.windows,
+            human::bytes(self.row_bytes)
         )
     }
 
@@ -338,18 +340,12 @@ impl Heatmap {
         }
         let room = style.width.saturating_sub(LEFT + self.columns + 1).clamp(8, 60);
         let mut named = None;
-        for (index, row) in area.rows.iter().enumerate() {
+        for row in &area.rows {
             let address = format!("{:#x}", row.start);
             write!(out, "{address:>width$} ", width = LEFT - 1)?;
             write_cells(out, &row.cells, style.color)?;
-            match (index, named == Some(&row.mapping)) {
-                (0, _) => {
-                    let rows = human::bytes(area.row_bytes);
-                    writeln!(out, " {}", human::tail(&format!("{} /{rows}", row.mapping), room))?;
-                }
-                (_, true) => writeln!(out)?,
-                (_, false) => writeln!(out, " {}", human::tail(&row.mapping, room))?,
-            }
+            let name = if named == Some(&row.mapping) { "" } else { &row.mapping };
+            writeln!(out, "{}{}", if name.is_empty() { "" } else { " " }, human::tail(name, room))?;
             named = Some(&row.mapping);
         }
         Ok(())

@@ -317,10 +317,10 @@ impl Regions {
         }
         writeln!(
             out,
-            "{:>18} {:>18} {:>10} {:>7} {:>6} {:>5} {:>4} mapping",
+            "{:>14} {:>14} {:>10} {:>7} {:>6} {:>5} {:>4} mapping",
             "start", "end", "size", "freq", "age", "level", "hot"
         )?;
-        let before = if spaces { 82 } else { 76 };
+        let before = if spaces { 74 } else { 68 };
         let room = style.width.saturating_sub(before).max(12);
         for row in &self.regions {
             if spaces {
@@ -352,7 +352,7 @@ impl RegionRow {
         let level = self.level.and_then(tierscope_core::Level::new);
         writeln!(
             out,
-            "{:>#18x} {:>#18x} {:>10} {:>7} {:>6} {:>5} {:>4} {}",
+            "{:>#14x} {:>#14x} {:>10} {:>7} {:>6} {:>5} {:>4} {}",
             self.start,
             self.end,
             human::bytes(self.bytes),

@@ -9,7 +9,7 @@ use tierscope_core::{
     Action, ActionId, ActionKind, Backing, CpuTime, Failure, Level, Mapping, Mappings, Outcome,
     Range, Region, Snapshot, Space, SpaceId, Tier, Time,
 };
-use tierscope_record::{Frame, Memory, Meta, Recorder, Recording, Source, Store, Table};
+use tierscope_record::{Frame, Memory, Meta, Recorder, Recording};
 
 pub(crate) fn meta() -> Meta {
     Meta {
@@ -159,42 +159,4 @@ pub(crate) fn frames(most: usize) -> impl Strategy<Value = Vec<Frame>> {
         };
         frames.into_iter().map(place).collect()
     })
-}
-
-/// A recording in memory that a writer and a reader share.
-#[derive(Clone, Default)]
-pub(crate) struct Shared(Arc<std::sync::Mutex<Memory>>);
-
-impl Shared {
-    pub(crate) fn take(&self) -> std::collections::BTreeMap<Table, Vec<u8>> {
-        std::mem::take(&mut self.0.lock().unwrap().streams)
-    }
-}
-
-impl Store for Shared {
-    fn append(&mut self, table: Table, bytes: &[u8]) -> std::io::Result<()> {
-        self.0.lock().unwrap().append(table, bytes)
-    }
-
-    fn sync(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-
-    fn name(&self) -> String {
-        "shared".into()
-    }
-}
-
-impl Source for Shared {
-    fn len(&self, table: Table) -> std::io::Result<Option<u64>> {
-        self.0.lock().unwrap().len(table)
-    }
-
-    fn read(&self, table: Table, offset: u64, bytes: usize) -> std::io::Result<Vec<u8>> {
-        self.0.lock().unwrap().read(table, offset, bytes)
-    }
-
-    fn name(&self) -> String {
-        "shared".into()
-    }
 }

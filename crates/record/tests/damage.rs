@@ -1,0 +1,313 @@
+//! Whatever happens to the files, windows committed before are there and nothing is invented.
+
+mod common;
+
+use std::io;
+use std::sync::Arc;
+
+use common::{frames, meta, open, read_all, record};
+use proptest::prelude::*;
+use tierscope_core::drive::Sink;
+use tierscope_core::{
+    Backing, ErrorKind, Level, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time,
+};
+use tierscope_record::{Frame, Memory, Recorder, Recording, Source, Store, Table};
+
+fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..Default::default() }
+}
+
+/// Ten windows of one region; mappings with the first.
+fn ten() -> Vec<Frame> {
+    let range = Range::new(SpaceId(0), 0x1000, 0x9000);
+    let name: Arc<str> = "redis".into();
+    let mapping = Mapping { range, backing: Backing::Heap, name: name.clone(), writable: true };
+    let spaces = vec![Space { id: SpaceId(0), name }];
+    let mappings = Arc::new(Mappings { taken: Time(1), spaces, mappings: vec![mapping] });
+    let frame = |window: u64| {
+        let region = Region {
+            range,
+            hits: window as f32,
+            samples: 40,
+            age: 0,
+            level: Some(Level::PTE),
+            confidence: 1.0,
+        };
+        Frame {
+            snapshot: Snapshot {
+                start: Time(window * 200),
+                end: Time(window * 200 + 200),
+                samples: 40,
+                regions: vec![region],
+            },
+            mappings: (window == 0).then(|| Arc::clone(&mappings)),
+            actions: Vec::new(),
+            outcomes: Vec::new(),
+            cpu: Default::default(),
+        }
+    };
+    (0..10).map(frame).collect()
+}
+
+/// Opens `memory` and holds it against what was written: a prefix of `frames` that can be read,
+/// each window equal or, if its bytes were changed, refused.
+fn read_prefix(memory: &Memory, frames: &[Frame]) -> Result<usize, String> {
+    let recording = match open(memory) {
+        Ok(recording) => recording,
+        Err(e) if e.kind() == ErrorKind::Data => return Ok(0),
+        Err(e) => return Err(format!("{e}")),
+    };
+    let count = recording.commits().len();
+    if count > frames.len() {
+        return Err(format!("{count} windows of {}", frames.len()));
+    }
+    for (index, frame) in frames[..count].iter().enumerate() {
+        match recording.window(index) {
+            Ok(read) if read == *frame => {}
+            Ok(read) => return Err(format!("window {index} is {read:?}, not {frame:?}")),
+            Err(e) if e.kind() == ErrorKind::Data => {}
+            Err(e) => return Err(format!("{e}")),
+        }
+        recording.metrics(index).err();
+    }
+    recording.heat(0..count, 20, |_| Ok(())).err();
+    Ok(count)
+}
+
+/// How far each stream reached when each window was committed.
+fn ends(memory: &Memory, table: Table) -> Vec<u64> {
+    let recording = open(memory).unwrap();
+    recording.commits().iter().map(|row| row.ends[table as usize]).collect()
+}
+
+// Cut any payload stream at any byte: the windows that it then still holds whole are there.
+#[test]
+fn a_stream_cut_anywhere_keeps_the_windows_before() {
+    let frames = ten();
+    let whole = record(&frames, true);
+    for table in Table::PAYLOAD {
+        let ends = ends(&whole, table);
+        for length in 0..whole.streams[&table].len() {
+            let mut cut = whole.clone();
+            cut.streams.get_mut(&table).unwrap().truncate(length);
+            let expected = ends.iter().filter(|end| **end <= length as u64).count();
+            let Ok(recording) = open(&cut) else {
+                assert_eq!(expected, 0, "{} at {length}", table.name());
+                continue;
+            };
+            assert_eq!(read_all(&recording).unwrap(), frames[..expected], "{}", table.name());
+            assert_eq!(recording.damage().is_some(), expected < frames.len());
+        }
+    }
+}
+
+// kill -9: commit rows end anywhere. Each whole row is a window, and nothing else is.
+#[test]
+fn commit_rows_cut_anywhere_lose_the_last_only() {
+    let frames = ten();
+    let whole = record(&frames, true);
+    let rows = whole.streams[&Table::Windows].len();
+    let mut counts = Vec::new();
+    for length in 0..=rows {
+        let mut cut = whole.clone();
+        cut.streams.get_mut(&Table::Windows).unwrap().truncate(length);
+        let Ok(recording) = open(&cut) else {
+            counts.push(0);
+            continue;
+        };
+        let count = recording.commits().len();
+        assert_eq!(read_all(&recording).unwrap(), frames[..count]);
+        assert_eq!(recording.damage(), None, "an open end is no damage");
+        assert_eq!(recording.is_ended(), length == rows);
+        counts.push(count);
+    }
+    assert!(counts.is_sorted());
+    counts.dedup();
+    assert_eq!(counts, (0..=10).collect::<Vec<_>>());
+}
+
+proptest! {
+    #![proptest_config(config(256))]
+
+    #[test]
+    fn changed_bytes_are_noticed(
+        table in prop::sample::select(Table::ALL.to_vec()),
+        at in any::<prop::sample::Index>(),
+        bytes in prop::collection::vec(any::<u8>(), 1..40),
+    ) {
+        let frames = ten();
+        let mut memory = record(&frames, true);
+        let stream = memory.streams.get_mut(&table).unwrap();
+        let at = at.index(stream.len());
+        let end = stream.len().min(at + bytes.len());
+        stream[at..end].copy_from_slice(&bytes[..end - at]);
+        read_prefix(&memory, &frames).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn any_stream_may_be_anything(
+        table in prop::sample::select(Table::ALL.to_vec()),
+        keep in any::<prop::sample::Index>(),
+        tail in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        let frames = ten();
+        let mut memory = record(&frames, false);
+        let stream = memory.streams.get_mut(&table).unwrap();
+        let keep = keep.index(stream.len());
+        stream.truncate(keep);
+        stream.extend(tail);
+        read_prefix(&memory, &frames).map_err(TestCaseError::fail)?;
+    }
+
+    // The disk fills up at any byte: the error says so, what was committed stays, and nothing
+    // is written after the torn message.
+    #[test]
+    fn a_full_disk_keeps_what_was_committed(frames in frames(8), room in 0usize..40_000) {
+        let mut disk = Disk { memory: Memory::default(), room };
+        let mut committed = 0;
+        let ended = (|| {
+            let mut recorder = Recorder::create_in(&mut disk, &meta())?;
+            for frame in &frames {
+                recorder.window(&frame.as_window())?;
+                committed += 1;
+            }
+            recorder.finish()
+        })();
+        match ended {
+            Ok(()) => prop_assert_eq!(committed, frames.len()),
+            Err(e) => {
+                prop_assert_eq!(e.kind(), ErrorKind::Io);
+                let text = e.to_string();
+                prop_assert!(text.contains("No space left") && text.contains("free space"), "{}", text);
+                prop_assert!(text.contains(&format!("{committed} window")), "{}", text);
+            }
+        }
+        match open(&disk.memory) {
+            Ok(recording) => prop_assert_eq!(read_all(&recording)?, &frames[..committed]),
+            Err(e) => prop_assert!(committed == 0 && e.kind() == ErrorKind::Data),
+        }
+    }
+}
+
+/// A disk with room for so many bytes more.
+struct Disk {
+    memory: Memory,
+    room: usize,
+}
+
+impl Store for Disk {
+    fn append(&mut self, table: Table, bytes: &[u8]) -> io::Result<()> {
+        let fits = bytes.len().min(self.room);
+        self.room -= fits;
+        self.memory.append(table, &bytes[..fits])?;
+        if fits < bytes.len() {
+            return Err(io::Error::from_raw_os_error(28));
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "on a small disk".into()
+    }
+}
+
+#[test]
+fn a_recorder_that_failed_writes_nothing_more() {
+    let frames = ten();
+    let mut disk = Disk { memory: Memory::default(), room: 30_000 };
+    let mut recorder = Recorder::create_in(&mut disk, &meta()).unwrap();
+    let failed = frames.iter().cycle().find_map(|f| recorder.window(&f.as_window()).err()).unwrap();
+    assert_eq!(recorder.window(&frames[0].as_window()), Err(failed.clone()));
+    assert_eq!(recorder.finish(), Err(failed));
+    assert_eq!(disk.room, 0);
+}
+
+fn refusal(memory: &Memory) -> String {
+    let error = open(memory).err().expect("it is refused");
+    assert_eq!(error.kind(), ErrorKind::Data);
+    error.to_string()
+}
+
+#[test]
+fn foreign_and_newer_files_are_named() {
+    let good = record(&ten(), true);
+    let mut foreign = good.clone();
+    foreign.streams.insert(Table::Tiles, b"PAR1 something else altogether".to_vec());
+    assert!(refusal(&foreign).contains("tiles.arrows: no Arrow message"));
+
+    let mut missing = good.clone();
+    missing.streams.remove(&Table::Windows);
+    assert!(refusal(&missing).contains("windows.arrows: there is no such file"));
+
+    let mut swapped = good.clone();
+    let mappings = swapped.streams[&Table::Mappings].clone();
+    swapped.streams.insert(Table::Spaces, mappings);
+    assert!(refusal(&swapped).contains("spaces.arrows: it holds table `mappings`"));
+
+    let mut other = tierscope_record::Meta { started: std::time::UNIX_EPOCH, ..meta() };
+    other.target = "another".into();
+    let mut memory = Memory::default();
+    Recorder::create_in(&mut memory, &other).unwrap().finish().unwrap();
+    let mut mixed = good.clone();
+    mixed.streams.insert(Table::Metrics, memory.streams[&Table::Metrics].clone());
+    assert!(refusal(&mixed).contains("metrics.arrows: it belongs to another recording"));
+
+    let mut newer = good;
+    let stream = newer.streams.get_mut(&Table::Windows).unwrap();
+    let key = b"tierscope.format\0";
+    let value = stream.windows(key.len()).position(|bytes| bytes == key).unwrap();
+    let digit = (0..stream.len()).filter(|i| stream[*i..].starts_with(b"\x01\0\0\x001\0"));
+    let nearest = digit.min_by_key(|i| i.abs_diff(value)).unwrap();
+    stream[nearest + 4] = b'9';
+    let text = refusal(&newer);
+    assert!(text.contains("windows.arrows: it was written by a newer tierscope"), "{text}");
+    assert!(text.ends_with("update tierscope"), "{text}");
+}
+
+#[test]
+fn a_directory_is_written_once_and_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rec");
+    let frames = ten();
+    let mut recorder = Recorder::create(&path, &meta()).unwrap();
+    frames.iter().for_each(|frame| recorder.window(&frame.as_window()).unwrap());
+    let live = Recording::open(&path).unwrap();
+    assert_eq!((read_all(&live).unwrap(), live.is_ended()), (frames.clone(), false));
+    recorder.finish().unwrap();
+    assert_eq!(read_all(&Recording::open(&path).unwrap()).unwrap(), frames);
+
+    let again = Recorder::create(&path, &meta()).err().expect("it is not empty");
+    assert_eq!(again.kind(), ErrorKind::Usage);
+    assert!(again.to_string().contains("choose a new directory"), "{again}");
+
+    let none = Recording::open(dir.path().join("nothing")).err().expect("there is none");
+    assert_eq!(none.kind(), ErrorKind::Data);
+    assert!(none.to_string().contains("No such file"), "{none}");
+}
+
+#[test]
+fn reading_a_source_that_shrinks_is_an_error() {
+    struct Shrunk(Memory);
+    impl Source for Shrunk {
+        fn len(&self, table: Table) -> io::Result<Option<u64>> {
+            self.0.len(table)
+        }
+
+        fn read(&self, table: Table, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+            if table == Table::Regions && offset > 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.0.read(table, offset, bytes)
+        }
+
+        fn name(&self) -> String {
+            "shrunk".into()
+        }
+    }
+    let recording = Recording::from_source(Box::new(Shrunk(record(&ten(), true)))).unwrap();
+    assert_eq!(recording.window(3).unwrap_err().kind(), ErrorKind::Io);
+}
