@@ -4,11 +4,13 @@
 //! The lab is the only room that starts machines. It knows nothing of
 //! instruments or recordings: a scenario's job calls the programs that do.
 
+pub mod accuracy;
 pub mod command;
 pub mod console;
 pub mod cpio;
 pub mod error;
 pub mod fetch;
+pub mod first_light;
 pub mod guest;
 pub mod initramfs;
 pub mod kbuild;
@@ -18,6 +20,7 @@ pub mod paths;
 pub mod progress;
 pub mod run;
 pub mod scenario;
+pub mod suite;
 pub mod support;
 pub mod topology;
 pub mod vm;

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use tierscope_lab::error::{Error, Kind, Result};
+use tierscope_lab::error::Result;
 use tierscope_lab::fetch::{self, Tree};
 use tierscope_lab::kernels::Matrix;
 use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
-use tierscope_lab::{progress, support};
+use tierscope_lab::{first_light, progress, suite, support};
 
 /// Run tierscope on real kernels in QEMU (TCG).
 ///
@@ -38,6 +38,21 @@ enum Verb {
         scenario: String,
         #[command(flatten)]
         machine: MachineArgs,
+    },
+    /// Build all, boot a kernel, profile a Redis in it, show what was seen: `make run`.
+    FirstLight {
+        /// Name of a kernel.
+        #[arg(long, default_value = "6.12")]
+        kernel: String,
+        /// How long to profile.
+        #[arg(long, default_value_t = 30)]
+        seconds: u32,
+    },
+    /// Run the checks that need a kernel: lab/suite.toml on every kernel.
+    Test {
+        /// Only cases whose name contains this.
+        #[arg(long, default_value = "")]
+        only: String,
     },
     /// List scenarios and kernels.
     List,
@@ -136,6 +151,10 @@ fn dispatch(verb: Verb) -> Result<()> {
             let kernel = kernel(&matrix, &machine.kernel)?;
             run::shell(&machine.scenario(&scenario)?, &machine.kernel, &kernel, &machine.options())
         }
+        Verb::FirstLight { kernel, seconds } => {
+            first_light::run(matrix.kernel(&kernel)?, Scenario::load("first-light")?, seconds)
+        }
+        Verb::Test { only } => test(&matrix, &only),
         Verb::List => list(&matrix),
         Verb::Support => {
             print!("{}", support::table(&matrix));
@@ -157,6 +176,12 @@ fn run_one(matrix: &Matrix, name: &str, machine: &MachineArgs) -> Result<()> {
     run::judge(name, &done)
 }
 
+fn test(matrix: &Matrix, only: &str) -> Result<()> {
+    let tree = |name: &str| Ok((name.to_owned(), kernel(matrix, name)?));
+    let kernels = matrix.names().into_iter().map(tree).collect::<Result<Vec<_>>>()?;
+    suite::run_all(matrix, &kernels, only)
+}
+
 fn list(matrix: &Matrix) -> Result<()> {
     for kernel in &matrix.kernels {
         println!("kernel    {:<16} {}", kernel.name, kernel.about);
@@ -172,21 +197,8 @@ fn fetch_all(matrix: &Matrix, names: &[String]) -> Result<()> {
     for name in if names.is_empty() { &all } else { names } {
         let kernel = matrix.kernel(name)?;
         let tree = fetch::fetch(kernel)?;
-        check_features(matrix, name, &tree)?;
+        suite::check_features(matrix, name, &tree)?;
         println!("{name} {} {}", tree.release, tree.dir.display());
     }
     Ok(())
-}
-
-fn check_features(matrix: &Matrix, name: &str, tree: &Tree) -> Result<()> {
-    let config = std::fs::read_to_string(tree.config())
-        .map_err(|e| Error::new(Kind::Environment, tree.config().display().to_string(), e))?;
-    match matrix.wrong_features(matrix.kernel(name)?, &config).as_slice() {
-        [] => Ok(()),
-        wrong => Err(Error::new(
-            Kind::Job,
-            format!("kernel {name}"),
-            format!("kernels.toml is wrong about {}", wrong.join(", ")),
-        )),
-    }
 }

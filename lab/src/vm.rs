@@ -60,7 +60,7 @@ impl Machine<'_> {
             "-accel",
             "tcg,thread=multi",
             "-cpu",
-            "max",
+            "max,-erms",
             "-nodefaults",
             "-display",
             "none",

@@ -60,6 +60,9 @@ pub fn find(mem: &ProcMem, pid: u32, keys: u32, value_bytes: usize, thp: String)
     })
 }
 
+/// Bytes of an SDS header with its type byte: sdshdr64, 32, 16, 8.
+const SDS_HEADERS: [usize; 4] = [17, 9, 5, 3];
+
 struct Search<'a> {
     mem: &'a ProcMem,
     value_bytes: usize,
@@ -109,12 +112,15 @@ impl Search<'_> {
         true
     }
 
-    /// Whether an SDS header of our values' length stands before `at`.
+    /// Whether an SDS header of our values' length stands before `at`. A header may be the first
+    /// thing in a mapping: then less than the longest can be read before the string.
     fn is_string(&self, at: u64) -> bool {
-        let mut header = [0; 17];
-        let from = at.saturating_sub(header.len() as u64);
-        self.mem.read(from, &mut header) == header.len()
-            && sds_length(&header) == Some(self.value_bytes as u64)
+        SDS_HEADERS.iter().any(|bytes| {
+            let mut before = [0; 17];
+            let header = &mut before[17 - bytes..];
+            self.mem.read(at.saturating_sub(*bytes as u64), header) == *bytes
+                && sds_length(&before) == Some(self.value_bytes as u64)
+        })
     }
 
     fn check(&self, keys: u32) -> Result<()> {

@@ -1,0 +1,49 @@
+# tierscope: every target sets up what it needs, on a plain Debian 12.
+SHELL := /bin/bash
+export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin:/usr/sbin:/sbin
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+LAB := $(TARGET)/debug/lab
+# The whole workspace with one set of features: nothing is compiled twice.
+CARGO_BUILD := cargo build --workspace
+STEP := scripts/step
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+setup: ## install what is needed (packages; nothing of the boot set-up changes)
+	@scripts/setup.sh
+
+build: setup ## build all programs
+	$(CARGO_BUILD) --bins
+
+lab-program: setup
+	@$(CARGO_BUILD) --bin lab
+
+run: lab-program ## profile a real Redis on a real kernel, show where it is hot (target/run/redis)
+	@$(LAB) first-light
+
+test: setup ## unit and property tests, then modules and machines on every kernel
+	@status=0; \
+	$(STEP) --cargo 'cargo test' cargo test --workspace --no-fail-fast || status=1; \
+	$(STEP) 'cargo build' $(CARGO_BUILD) --bins || exit 1; \
+	$(STEP) 'kernels fetched' $(LAB) fetch || exit 1; \
+	$(LAB) test || status=1; \
+	exit $$status
+
+lint: setup ## formatting, clippy, documentation; sparse and checkpatch for the modules
+	@status=0; \
+	$(STEP) 'cargo fmt' cargo fmt --all --check || status=1; \
+	$(STEP) 'cargo clippy' cargo clippy --workspace --all-targets -- -D warnings || status=1; \
+	$(STEP) 'cargo doc' env RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps || status=1; \
+	$(STEP) 'shell scripts parse' scripts/check-scripts || status=1; \
+	$(STEP) 'modules: sparse, checkpatch' scripts/check-modules || status=1; \
+	exit $$status
+
+bench-light: build ## accuracy, cost, lock holds, stress, CI time: target/bench/light.json, resumable
+	@$(LAB) bench light
+
+clean: ## remove everything that was built, fetched and recorded
+	rm -rf target $(TARGET)
+
+.PHONY: help setup build lab-program run test lint bench-light clean
+.DEFAULT_GOAL := help

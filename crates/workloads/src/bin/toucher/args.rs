@@ -1,0 +1,146 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_workloads::masim::Mode;
+use tierscope_workloads::units::{parse_bytes, parse_time};
+use tierscope_workloads::{Workload, file};
+
+use crate::memory::{Backing, default_chunk};
+
+/// Touch memory as a workload says, and write down what was hot when.
+///
+/// WORKLOAD is a TOML file, a masim configuration, or a generator's line: contiguous, stairs,
+/// needle, scattered, zipf, gaussian or drift, as in `stairs:space=1TiB,hot=10GiB,steps=4,every=4s`.
+///
+/// Ends with the workload, or by SIGTERM or SIGINT, and then prints accesses and rate as JSON.
+/// Exit codes: 0 done, 1 failed, 2 wrong use or description, 3 not enough memory or no filler.
+#[derive(Parser)]
+#[command(version)]
+pub(crate) struct Args {
+    /// TOML file, masim configuration or NAME:key=value,…
+    #[arg(value_name = "WORKLOAD")]
+    pub(crate) text: String,
+    /// How closely a masim configuration is followed.
+    #[arg(long, value_enum, default_value_t = MasimMode::Correct)]
+    pub(crate) masim: MasimMode,
+    /// Threads, each with a stream of its own.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: u32,
+    /// Accesses a second of all threads together, whatever the phases say.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub(crate) rate: Option<u64>,
+    /// Seed of the accesses.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// What stands behind the memory.
+    #[arg(long, value_enum, default_value_t = BackingName::Anon)]
+    pub(crate) backing: BackingName,
+    /// Bytes of the memory file that memfd maps again and again; 64MiB, more for many terabytes.
+    #[arg(long, value_parser = parse_bytes)]
+    pub(crate) chunk: Option<u64>,
+    /// Let the kernel use huge pages (anon only).
+    #[arg(long)]
+    pub(crate) huge: bool,
+    /// Directory to write the truth to.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) truth: Option<PathBuf>,
+    /// How finely the truth counts accesses.
+    #[arg(long, value_parser = parse_grain, default_value = "50ms")]
+    pub(crate) grain: Duration,
+    /// How often all phases are gone through; 0 for ever.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) passes: u32,
+    /// End after this time; phases come again and again until then.
+    #[arg(long, value_parser = parse_time)]
+    pub(crate) time: Option<Duration>,
+    /// When the first phase begins.
+    #[arg(long, value_enum, default_value_t = Start::Now)]
+    pub(crate) start: Start,
+    /// File to write a line of JSON to, once all is populated and, with --start now, touched.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ready: Option<PathBuf>,
+    /// File descriptor to write the same line to.
+    #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(0..))]
+    pub(crate) ready_fd: Option<i32>,
+    /// Say what would be needed, and end.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print the workload as TOML, and end.
+    #[arg(long)]
+    pub(crate) toml: bool,
+}
+
+/// How closely masim is followed.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MasimMode {
+    /// As masim draws: 10^6 prepared values of 31 bits, 131072 accesses a pick.
+    Faithful,
+    /// Every byte of a region can be reached.
+    Correct,
+}
+
+/// What stands behind the memory.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackingName {
+    /// Memory of its own for every page.
+    Anon,
+    /// One small memory file, mapped again and again.
+    Memfd,
+    /// The lab's module.
+    Filler,
+}
+
+/// When the first phase begins.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Start {
+    /// As soon as the memory is populated.
+    Now,
+    /// When SIGUSR1 comes.
+    Signal,
+}
+
+fn parse_grain(text: &str) -> std::result::Result<Duration, String> {
+    let grain = parse_time(text)?;
+    if grain < Duration::from_millis(1) {
+        return Err("a grain is at least 1ms".into());
+    }
+    Ok(grain)
+}
+
+impl Args {
+    pub(crate) fn workload(&self) -> Result<Workload> {
+        let mode = match self.masim {
+            MasimMode::Faithful => Mode::Faithful,
+            MasimMode::Correct => Mode::Correct,
+        };
+        file::load(&self.text, mode)
+    }
+
+    pub(crate) fn backing(&self, workload: &Workload) -> Result<Backing> {
+        let chunk = self.chunk.unwrap_or_else(|| default_chunk(&workload.areas));
+        if chunk == 0 || !chunk.is_multiple_of(2 << 20) {
+            return Err(Error::new(ErrorKind::Usage, "--chunk")
+                .cause("it is not a multiple of 2MiB")
+                .remedy("take 64MiB"));
+        }
+        Ok(match self.backing {
+            BackingName::Anon => Backing::Anonymous { huge: self.huge },
+            BackingName::Memfd => Backing::Memfd { chunk },
+            BackingName::Filler => Backing::Filler,
+        })
+    }
+
+    /// When it ends by itself.
+    pub(crate) fn limit(&self, workload: &Workload) -> Duration {
+        let passes = match (self.passes, self.time) {
+            (_, Some(time)) => return time,
+            (0, None) => return Duration::from_nanos(u64::MAX >> 2),
+            (passes, None) => passes,
+        };
+        workload.duration().saturating_mul(passes)
+    }
+}

@@ -1,0 +1,130 @@
+//! The lab's module that fills page tables fast (lab/kmod/filler/tierscope_filler.h).
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_workloads::units::about_bytes;
+
+const DEVICE: &str = "/dev/tierscope_filler";
+/// Bytes filled by one call: progress and signals come in between.
+const BUDGET: u64 = 16 << 30;
+
+/// `struct tierscope_fill`.
+#[repr(C)]
+#[derive(Default)]
+struct Fill {
+    size: u32,
+    reserved: u32,
+    start: u64,
+    end: u64,
+    cursor: u64,
+    budget: u64,
+    needed: u64,
+    available: u64,
+}
+
+const MAGIC: u32 = 0xE8;
+const FILL: u32 = read_write(1);
+const EMPTY: u32 = read_write(2);
+
+/// `_IOWR(MAGIC, number, struct tierscope_fill)`.
+const fn read_write(number: u32) -> u32 {
+    3 << 30 | (size_of::<Fill>() as u32) << 16 | MAGIC << 8 | number
+}
+
+/// An open filler; one mapping each.
+pub(crate) struct Filler(File);
+
+impl Filler {
+    pub(crate) fn open() -> Result<Self> {
+        OpenOptions::new().read(true).write(true).open(DEVICE).map(Self).map_err(|e| {
+            Error::new(ErrorKind::Missing, format!("cannot open {DEVICE}"))
+                .cause(e)
+                .remedy("load the lab's filler module in the lab's machine, or use --backing memfd")
+        })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Gives every page of `start..end` its entry.
+    pub(crate) fn fill(&self, start: u64, end: u64, on: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+        let mut fill = Fill { budget: BUDGET, ..Fill::of(start, end) };
+        while fill.cursor < end {
+            match self.call(FILL, &mut fill) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(failed(&fill, &e)),
+            }
+            if !on(fill.cursor - start) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the entries away again; what fails is left to the exit of the process.
+    pub(crate) fn empty(&self, start: u64, end: u64) {
+        let mut fill = Fill::of(start, end);
+        while fill.cursor < end {
+            match self.call(EMPTY, &mut fill) {
+                Err(e) if e.kind() != io::ErrorKind::Interrupted => return,
+                _ => {}
+            }
+        }
+    }
+
+    fn call(&self, request: u32, fill: &mut Fill) -> io::Result<()> {
+        // SAFETY: the request's size is the structure's, and the module writes nothing else.
+        let answer =
+            unsafe { libc::ioctl(self.0.as_raw_fd(), request as _, std::ptr::from_mut(fill)) };
+        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Fill {
+    fn of(start: u64, end: u64) -> Self {
+        Self { size: size_of::<Self>() as u32, start, end, cursor: start, ..Self::default() }
+    }
+}
+
+fn failed(fill: &Fill, error: &io::Error) -> Error {
+    let what = format!("cannot fill page tables from {:#x} on", fill.cursor);
+    if error.raw_os_error() == Some(libc::ENOMEM) {
+        return Error::new(ErrorKind::Missing, what)
+            .cause(format!(
+                "{} of page tables are needed, {} are available",
+                about_bytes(fill.needed),
+                about_bytes(fill.available)
+            ))
+            .remedy("take a smaller space, or give the machine more memory");
+    }
+    Error::new(ErrorKind::Other, what).cause(error).remedy("see the kernel's log")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `#define NAME value` lines and the structure, from the header itself.
+    #[test]
+    fn the_twin_agrees_with_the_header() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab/kmod/filler/tierscope_filler.h");
+        let header = std::fs::read_to_string(path).unwrap();
+        let body =
+            header.split("struct tierscope_fill {").nth(1).unwrap().split('}').next().unwrap();
+        let fields: Vec<_> =
+            body.lines().map(str::trim).filter(|line| line.starts_with("__u")).collect();
+        let ours = "__u32 size; __u32 reserved; __u64 start; __u64 end; __u64 cursor; __u64 budget; __u64 needed; __u64 available;";
+        assert_eq!(fields.join(" "), ours);
+        assert_eq!(size_of::<Fill>(), 56);
+        let line = |name: &str| header.lines().find(|line| line.contains(name)).unwrap().to_owned();
+        assert!(line("IOC_MAGIC\t").ends_with("0xE8"));
+        assert!(line("IOC_FILL\t").contains("_MAGIC, 1, struct tierscope_fill)"));
+        assert!(line("IOC_EMPTY\t").contains("_MAGIC, 2, struct tierscope_fill)"));
+        assert_eq!((FILL, EMPTY), (0xC038_E801, 0xC038_E802));
+    }
+}

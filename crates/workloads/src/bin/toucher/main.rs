@@ -1,0 +1,171 @@
+//! `toucher`: touches memory as a description says, and writes down what was hot when.
+
+mod args;
+mod chronicle;
+mod clock;
+mod filler;
+mod memory;
+mod ready;
+mod room;
+mod signals;
+mod worker;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use clap::Parser;
+use tierscope_core::{Error, ErrorKind, Result, Time};
+use tierscope_workloads::truth_dir::{AreaLine, End};
+use tierscope_workloads::{Program, Workload, file};
+
+use crate::args::{Args, Start};
+use crate::chronicle::Chronicle;
+use crate::memory::{Backing, Mapped, Progress};
+use crate::room::Room;
+use crate::worker::{News, Shared, work};
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("toucher: {error}");
+            ExitCode::from(match error.kind() {
+                ErrorKind::Usage | ErrorKind::Data => 2,
+                ErrorKind::Missing => 3,
+                _ => 1,
+            })
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let workload = args.workload()?;
+    if args.toml {
+        print!("{}", file::to_toml(&workload));
+        return Ok(());
+    }
+    let backing = args.backing(&workload)?;
+    let (room, needs) = (Room::read(Path::new("/"))?, backing.needs(&workload.areas));
+    room.check(&needs)?;
+    if args.check {
+        println!("{}", room.describe(&needs));
+        return Ok(());
+    }
+    let (sender, news) = channel();
+    signals::listen(sender.clone());
+    let Some(mapped) = map(&workload, backing, &news)? else { return Ok(()) };
+    let done = touch_all(args, workload, backing, &mapped, sender, &news);
+    mapped.iter().for_each(Mapped::release);
+    done
+}
+
+/// Maps and populates all areas; `None` if a signal ended it before.
+fn map(
+    workload: &Workload,
+    backing: Backing,
+    news: &Receiver<News>,
+) -> Result<Option<Vec<Mapped>>> {
+    let mut progress = Progress::new(workload.bytes());
+    let mut stopped = false;
+    let mut all = Vec::new();
+    for area in &workload.areas {
+        let mapped = Mapped::new(area, backing)?;
+        mapped.populate(area, backing, &mut |done| {
+            progress.at(done);
+            stopped |=
+                matches!(news.try_recv(), Ok(News::Signal(signal)) if signal != libc::SIGUSR1);
+            !stopped
+        })?;
+        progress.next(area.bytes);
+        all.push(mapped);
+        if stopped {
+            all.iter().for_each(Mapped::release);
+            return Ok(None);
+        }
+    }
+    Ok(Some(all))
+}
+
+fn touch_all(
+    args: &Args,
+    workload: Workload,
+    backing: Backing,
+    mapped: &[Mapped],
+    sender: Sender<News>,
+    news: &Receiver<News>,
+) -> Result<()> {
+    let bases: Vec<u64> = mapped.iter().map(Mapped::start).collect();
+    let line = |(area, start): (&tierscope_workloads::description::Area, &u64)| AreaLine {
+        name: area.name.clone(),
+        start: *start,
+        end: start + area.bytes,
+    };
+    let areas: Vec<AreaLine> = workload.areas.iter().zip(&bases).map(line).collect();
+    let mut shared = Shared {
+        program: Arc::new(Program::new(&workload)),
+        limit: args.limit(&workload),
+        workload,
+        bases,
+        seed: args.seed,
+        threads: args.threads,
+        grain: args.grain,
+        rate: args.rate,
+        begin: Time(0),
+        stop: AtomicBool::new(false),
+    };
+    let mut chronicle = Chronicle::create(args, &shared, backing, areas.clone())?;
+    if args.start == Start::Signal {
+        ready::tell(args, &areas)?;
+        if !wait_for_start(news) {
+            return chronicle
+                .end(End { at_ns: clock::now().0, cause: "ended before it began".into() });
+        }
+    }
+    shared.begin = clock::now();
+    let cause = std::thread::scope(|scope| {
+        for lane in 0..shared.threads {
+            let (sender, shared) = (sender.clone(), &shared);
+            scope.spawn(move || work(shared, lane, &sender));
+        }
+        let told = if args.start == Start::Now { ready::tell(args, &areas) } else { Ok(()) };
+        let seen = told.and_then(|()| follow(&shared, news, &mut chronicle));
+        shared.stop.store(true, Ordering::Relaxed);
+        seen
+    })?;
+    println!("{}", chronicle.summary());
+    chronicle.end(End { at_ns: clock::now().0, cause: cause.into() })
+}
+
+/// Waits for SIGUSR1; `false` if another signal came.
+fn wait_for_start(news: &Receiver<News>) -> bool {
+    matches!(news.recv(), Ok(News::Signal(libc::SIGUSR1)))
+}
+
+/// Writes down what the threads did until all are through; says why they ended.
+fn follow(
+    shared: &Shared,
+    news: &Receiver<News>,
+    chronicle: &mut Chronicle,
+) -> Result<&'static str> {
+    let mut pieces = chronicle::Open::new(shared);
+    let mut cause = "the workload ended";
+    let mut left = shared.threads;
+    while left > 0 {
+        match news.recv() {
+            Ok(News::Cut { lane, piece, tally, at }) => pieces.cut(lane, piece, tally, at),
+            Ok(News::Done) => left -= 1,
+            Ok(News::Signal(libc::SIGUSR1)) => {}
+            Ok(News::Signal(signal)) => {
+                cause = signals::name(signal);
+                shared.stop.store(true, Ordering::Relaxed);
+            }
+            Err(e) => return Err(Error::new(ErrorKind::Other, "the threads are gone").cause(e)),
+        }
+        pieces.write_whole(chronicle)?;
+    }
+    pieces.write_rest(chronicle)?;
+    Ok(cause)
+}

@@ -1,0 +1,353 @@
+//! The memory of a workload, mapped and populated.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_workloads::description::Area;
+use tierscope_workloads::units::about_bytes;
+
+use crate::filler::Filler;
+use crate::room::{Needs, tables_for};
+
+const PMD: u64 = 2 << 20;
+const PUD: u64 = 1 << 30;
+/// Bytes populated by one system call: progress and signals come in between.
+const STEP: u64 = 64 << 20;
+/// Chunks of a memfd that a whole run maps at most, unless told: the kernel allows 65530 mappings.
+const MAX_CHUNKS: u64 = 30_000;
+
+/// What stands behind the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backing {
+    /// Memory of its own for every page.
+    Anonymous {
+        /// Whether the kernel may use huge pages.
+        huge: bool,
+    },
+    /// One small memory file, mapped again and again: entries of their own for every page.
+    Memfd {
+        /// Bytes of the file.
+        chunk: u64,
+    },
+    /// The lab's module that fills page tables fast.
+    Filler,
+}
+
+impl Backing {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Backing::Anonymous { huge: false } => "anon",
+            Backing::Anonymous { huge: true } => "anon, huge pages allowed",
+            Backing::Memfd { .. } => "memfd",
+            Backing::Filler => "filler",
+        }
+    }
+
+    /// Memory for `areas`.
+    pub(crate) fn needs(self, areas: &[Area]) -> Needs {
+        let total: u64 = areas.iter().map(|area| rounded(area.bytes)).sum();
+        let tables = tables_for(total);
+        let count = areas.len() as u64;
+        match self {
+            Backing::Anonymous { .. } => Needs { data: total, tables, mappings: count },
+            Backing::Memfd { chunk } => {
+                let mappings = areas.iter().map(|area| rounded(area.bytes).div_ceil(chunk)).sum();
+                Needs { data: chunk.min(total), tables, mappings }
+            }
+            Backing::Filler => Needs { data: PMD, tables, mappings: count },
+        }
+    }
+}
+
+/// A chunk for memory files: 64 MiB, more where that would be too many mappings.
+pub(crate) fn default_chunk(areas: &[Area]) -> u64 {
+    let total: u64 = areas.iter().map(|area| rounded(area.bytes)).sum();
+    (total / MAX_CHUNKS).next_power_of_two().max(STEP)
+}
+
+fn rounded(bytes: u64) -> u64 {
+    bytes.next_multiple_of(PMD)
+}
+
+/// One mapped area. It stays mapped until the process ends.
+pub(crate) struct Mapped {
+    start: NonNull<u8>,
+    bytes: u64,
+    filler: Option<Filler>,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and is never unmapped while threads
+// touch it; bytes are only accessed as atomics.
+unsafe impl Send for Mapped {}
+
+impl Mapped {
+    /// The first byte's address, a multiple of 1 GiB for areas of that size, else of 2 MiB.
+    pub(crate) fn start(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// Maps `area`; nothing is populated yet.
+    pub(crate) fn new(area: &Area, backing: Backing) -> Result<Self> {
+        let bytes = rounded(area.bytes);
+        let mapped = match backing {
+            Backing::Filler => return Self::filled(area, bytes),
+            Backing::Anonymous { huge } => anonymous(bytes, huge),
+            Backing::Memfd { chunk } => repeated(bytes, chunk),
+        };
+        let start = mapped.map_err(|e| cannot("map", area, e))?;
+        Ok(Self { start, bytes, filler: None })
+    }
+
+    fn filled(area: &Area, bytes: u64) -> Result<Self> {
+        let filler = Filler::open()?;
+        let start = fixed(bytes, |at| map_file(at, bytes, filler.fd(), 0))
+            .map_err(|e| cannot("map", area, e))?;
+        Ok(Self { start, bytes, filler: Some(filler) })
+    }
+
+    /// Gives every page its entry. `on` is told how many bytes are done, and stops it by `false`.
+    pub(crate) fn populate(
+        &self,
+        area: &Area,
+        backing: Backing,
+        on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<()> {
+        if let Some(filler) = &self.filler {
+            return filler.fill(self.start(), self.start() + self.bytes, on);
+        }
+        let write = matches!(backing, Backing::Anonymous { .. });
+        for from in (0..self.bytes).step_by(STEP as usize) {
+            let bytes = STEP.min(self.bytes - from);
+            self.populate_part(from, bytes, write).map_err(|e| cannot("populate", area, e))?;
+            if !on(from + bytes) {
+                return Ok(());
+            }
+        }
+        match &area.content {
+            Some(path) if write => self.read_content(area, path),
+            Some(_) => {
+                Err(Error::new(ErrorKind::Usage, format!("area `{}` has a content", area.name))
+                    .cause("its pages would all share the same memory")
+                    .remedy("use --backing anon"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn populate_part(&self, from: u64, bytes: u64, write: bool) -> rustix::io::Result<()> {
+        let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+        // SAFETY: the part lies within the mapping, and populating changes no content.
+        match unsafe {
+            madvise(self.start.as_ptr().add(from as usize).cast(), bytes as usize, advice)
+        } {
+            // Linux before 5.14 does not know the advice.
+            Err(rustix::io::Errno::INVAL) => self.touch_part(from, bytes, write),
+            other => other,
+        }
+    }
+
+    fn touch_part(&self, from: u64, bytes: u64, write: bool) -> rustix::io::Result<()> {
+        (from..from + bytes).step_by(4096).for_each(|at| touch(self.start() + at, !write, write));
+        Ok(())
+    }
+
+    fn read_content(&self, area: &Area, path: &str) -> Result<()> {
+        // SAFETY: the area's bytes are mapped writable, and no thread touches them yet.
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), area.bytes as usize) };
+        let mut file = File::open(path).map_err(|e| cannot("fill", area, e))?;
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match file.read(&mut bytes[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(cannot("fill", area, e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Empties what the exit of the process would take minutes to.
+    pub(crate) fn release(&self) {
+        if let Some(filler) = &self.filler {
+            filler.empty(self.start(), self.start() + self.bytes);
+        }
+    }
+}
+
+/// Reads and writes the byte at `address`, which must be mapped by a [`Mapped`].
+#[inline]
+pub(crate) fn touch(address: u64, read: bool, write: bool) {
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+    // SAFETY: the address lies within a mapping that is writable and lives as long as the process;
+    // everybody accesses it as an atomic.
+    let byte = unsafe { AtomicU8::from_ptr(address as *mut u8) };
+    let value = if read { byte.load(Relaxed) } else { 0 };
+    // Atomics that are relaxed could be dropped, but are not: the value is told to the optimiser.
+    std::hint::black_box(value);
+    if write {
+        byte.store(value.wrapping_add(1), Relaxed);
+    }
+}
+
+fn cannot(what: &str, area: &Area, cause: impl std::fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::Other,
+        format!("cannot {what} area `{}` of {}", area.name, about_bytes(area.bytes)),
+    )
+    .cause(cause)
+    .remedy("see `ulimit -v`, and /proc/sys/vm/overcommit_memory and max_map_count")
+}
+
+fn anonymous(bytes: u64, huge: bool) -> rustix::io::Result<NonNull<u8>> {
+    let start = fixed(bytes, |at| {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: `fixed` reserved these addresses for us.
+        unsafe { mmap_anonymous(at.cast(), bytes as usize, read_write(), flags) }.map(drop)
+    })?;
+    let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+    // SAFETY: the range was just mapped. A kernel without huge pages refuses, which is as well.
+    let _ = unsafe { madvise(start.as_ptr().cast(), bytes as usize, advice) };
+    Ok(start)
+}
+
+fn repeated(bytes: u64, chunk: u64) -> rustix::io::Result<NonNull<u8>> {
+    let file: OwnedFd = memfd_create("tierscope-toucher", MemfdFlags::CLOEXEC)?;
+    ftruncate(&file, chunk.min(bytes))?;
+    fixed(bytes, |at| {
+        (0..bytes).step_by(chunk as usize).try_for_each(|from| {
+            // SAFETY: stays within the reserved range.
+            let at = unsafe { at.add(from as usize) };
+            map_file(at, chunk.min(bytes - from), file.as_fd(), 0)
+        })
+    })
+}
+
+fn map_file(at: *mut u8, bytes: u64, file: impl AsFd, offset: u64) -> rustix::io::Result<()> {
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: the caller reserved these addresses.
+    unsafe { mmap(at.cast(), bytes as usize, read_write(), flags, file, offset) }.map(drop)
+}
+
+fn read_write() -> ProtFlags {
+    ProtFlags::READ | ProtFlags::WRITE
+}
+
+/// Reserves aligned addresses and lets `map` map over them.
+fn fixed(
+    bytes: u64,
+    map: impl FnOnce(*mut u8) -> rustix::io::Result<()>,
+) -> rustix::io::Result<NonNull<u8>> {
+    let align = if bytes >= PUD { PUD } else { PMD };
+    let reserved = bytes + align;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping at a place of the kernel's choice.
+    let raw = unsafe {
+        mmap_anonymous(std::ptr::null_mut(), reserved as usize, ProtFlags::empty(), flags)
+    }?
+    .cast::<u8>();
+    let before = (raw as u64).next_multiple_of(align) - raw as u64;
+    // SAFETY: `before` is below `align`, so start and end stay within the reservation; what lies
+    // outside of `start..start + bytes` is given back.
+    unsafe {
+        let start = raw.add(before as usize);
+        if before > 0 {
+            munmap(raw.cast(), before as usize)?;
+        }
+        munmap(start.add(bytes as usize).cast(), (align - before) as usize)?;
+        map(start)?;
+        Ok(NonNull::new_unchecked(start))
+    }
+}
+
+/// Says every two seconds how far populating is.
+pub(crate) struct Progress {
+    total: u64,
+    before: u64,
+    told: Instant,
+}
+
+impl Progress {
+    pub(crate) fn new(total: u64) -> Self {
+        Self { total, before: 0, told: Instant::now() }
+    }
+
+    pub(crate) fn at(&mut self, done: u64) {
+        if self.told.elapsed() >= Duration::from_secs(2) {
+            self.told = Instant::now();
+            eprintln!(
+                "toucher: populated {} of {}",
+                about_bytes(self.before + done),
+                about_bytes(self.total)
+            );
+        }
+    }
+
+    /// An area of `bytes` is done.
+    pub(crate) fn next(&mut self, bytes: u64) {
+        self.before += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn area(bytes: u64) -> Area {
+        Area { name: "a".into(), bytes, content: None }
+    }
+
+    fn mapped(backing: Backing, bytes: u64) -> Mapped {
+        let area = area(bytes);
+        let mapped = Mapped::new(&area, backing).unwrap();
+        mapped.populate(&area, backing, &mut |_| true).unwrap();
+        mapped
+    }
+
+    fn byte(mapped: &Mapped, at: u64) -> u8 {
+        // SAFETY: within the mapping, single thread.
+        unsafe { mapped.start.as_ptr().add(at as usize).read_volatile() }
+    }
+
+    #[test]
+    fn anonymous_pages_are_apart() {
+        let mapped = mapped(Backing::Anonymous { huge: false }, 4 << 20);
+        touch(mapped.start() + 4096, true, true);
+        assert_eq!((byte(&mapped, 4096), byte(&mapped, 0)), (1, 0));
+        assert_eq!(mapped.start() % PMD, 0);
+    }
+
+    #[test]
+    fn chunks_of_a_memory_file_are_the_same_memory() {
+        let mapped = mapped(Backing::Memfd { chunk: 2 << 20 }, 6 << 20);
+        touch(mapped.start() + 5, false, true);
+        assert_eq!((byte(&mapped, 5), byte(&mapped, (4 << 20) + 5)), (1, 1));
+    }
+
+    #[test]
+    fn a_content_comes_first_in_the_area() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"abc").unwrap();
+        let backing = Backing::Anonymous { huge: false };
+        let area = Area { content: Some(file.path().to_str().unwrap().into()), ..area(5000) };
+        let mapped = Mapped::new(&area, backing).unwrap();
+        mapped.populate(&area, backing, &mut |_| true).unwrap();
+        assert_eq!((byte(&mapped, 0), byte(&mapped, 2), byte(&mapped, 3)), (b'a', b'c', 0));
+    }
+
+    #[test]
+    fn a_terabyte_of_memfd_needs_page_tables_only() {
+        let areas = [area(5 << 40)];
+        let chunk = default_chunk(&areas);
+        let needs = Backing::Memfd { chunk }.needs(&areas);
+        assert_eq!((needs.data, needs.mappings), (256 << 20, 20_480));
+        assert_eq!(needs.tables >> 30, 10);
+    }
+}

@@ -1,0 +1,169 @@
+//! Whether there is room for what is going to be mapped, told before anything starts.
+
+use std::path::Path;
+
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_workloads::units::about_bytes;
+
+/// Kept free for everybody else.
+const RESERVE: u64 = 64 << 20;
+
+/// Memory that a run takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Pages of data.
+    pub(crate) data: u64,
+    /// Page tables: 8 bytes for each page of 4 KiB, 2 GiB a TiB.
+    pub(crate) tables: u64,
+    /// Mappings (VMAs).
+    pub(crate) mappings: u64,
+}
+
+impl Needs {
+    /// All of it.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.data.saturating_add(self.tables)
+    }
+}
+
+/// Page tables for `mapped` bytes in pages of 4 KiB: the tables of the lowest level, and a 511th
+/// for all above.
+pub(crate) fn tables_for(mapped: u64) -> u64 {
+    let lowest = mapped.div_ceil(512);
+    lowest + lowest / 511
+}
+
+/// What a machine has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    bytes: u64,
+    mappings: u64,
+}
+
+impl Room {
+    /// Reads what the kernel says below `root`, usually `/`: MemAvailable, or less if the control
+    /// group has less.
+    pub(crate) fn read(root: &Path) -> Result<Self> {
+        let meminfo = root.join("proc/meminfo");
+        let text = std::fs::read_to_string(&meminfo).map_err(|e| cannot_read(&meminfo).cause(e))?;
+        let available = field_kib(&text, "MemAvailable:")
+            .ok_or_else(|| cannot_read(&meminfo).cause("it has no MemAvailable"))?;
+        let maps = std::fs::read_to_string(root.join("proc/sys/vm/max_map_count"));
+        let mappings = maps.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65_530);
+        let bytes = group_room(root).map_or(available, |room| room.min(available));
+        Ok(Self { bytes, mappings })
+    }
+
+    /// Whether `needs` fit.
+    pub(crate) fn check(&self, needs: &Needs) -> Result<()> {
+        let wanted = needs.bytes().saturating_add(RESERVE);
+        if wanted > self.bytes {
+            return Err(Error::new(ErrorKind::Missing, "not enough memory")
+                .cause(format!(
+                    "{} of data and {} of page tables are needed, {} are available",
+                    about_bytes(needs.data),
+                    about_bytes(needs.tables),
+                    about_bytes(self.bytes)
+                ))
+                .remedy("take a smaller space, or --backing memfd, which needs page tables only"));
+        }
+        if needs.mappings + 100 > self.mappings {
+            return Err(Error::new(ErrorKind::Missing, "too many mappings")
+                .cause(format!(
+                    "{} are needed, the kernel allows {}",
+                    needs.mappings, self.mappings
+                ))
+                .remedy("take a larger --chunk, or raise /proc/sys/vm/max_map_count"));
+        }
+        Ok(())
+    }
+
+    /// For people.
+    pub(crate) fn describe(&self, needs: &Needs) -> String {
+        format!(
+            "{} of data, {} of page tables, {} mappings; available {}",
+            about_bytes(needs.data),
+            about_bytes(needs.tables),
+            needs.mappings,
+            about_bytes(self.bytes)
+        )
+    }
+}
+
+fn cannot_read(path: &Path) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot read {}", path.display()))
+        .remedy("without it nobody knows whether there is enough memory")
+}
+
+fn field_kib(text: &str, name: &str) -> Option<u64> {
+    let field = text.lines().find_map(|line| line.strip_prefix(name))?;
+    field.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What the tightest control group above this process has left; `None` if none is limited.
+fn group_room(root: &Path) -> Option<u64> {
+    let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let mount = root.join("sys/fs/cgroup");
+    let number =
+        |dir: &Path, file| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
+    let left = |dir: &Path| {
+        Some(number(dir, "memory.max")?.saturating_sub(number(dir, "memory.current")?))
+    };
+    let own = mount.join(group);
+    own.ancestors().take_while(|dir| dir.starts_with(&mount)).filter_map(left).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fake(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn two_gib_of_tables_a_tib() {
+        assert_eq!(tables_for(1 << 40) >> 20, 2052);
+    }
+
+    #[test]
+    fn the_tightest_limit_counts() {
+        let root = fake(&[
+            ("proc/meminfo", "MemTotal: 9 kB\nMemAvailable:   4096000 kB\n"),
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("sys/fs/cgroup/a/memory.max", "1000000\n"),
+            ("sys/fs/cgroup/a/memory.current", "400000\n"),
+            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("sys/fs/cgroup/a/b/memory.current", "1\n"),
+        ]);
+        assert_eq!(Room::read(root.path()).unwrap(), Room { bytes: 600_000, mappings: 65_530 });
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_in_full() {
+        let room = Room { bytes: 1 << 30, mappings: 1000 };
+        let needs = |data, tables, mappings| room.check(&Needs { data, tables, mappings });
+        assert_eq!(needs(512 << 20, 1 << 20, 1), Ok(()));
+        let error = needs(64 << 20, 2 << 30, 1).unwrap_err().to_string();
+        assert!(error.starts_with("not enough memory: 64.0 MiB of data and 2.0 GiB of page tables are needed, 1.0 GiB are available"), "{error}");
+        assert!(
+            needs(0, 0, 950)
+                .unwrap_err()
+                .to_string()
+                .contains("950 are needed, the kernel allows 1000")
+        );
+    }
+
+    #[test]
+    fn no_meminfo_no_start() {
+        let root = fake(&[]);
+        assert!(Room::read(root.path()).unwrap_err().to_string().contains("proc/meminfo"));
+    }
+}

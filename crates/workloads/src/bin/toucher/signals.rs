@@ -1,0 +1,48 @@
+//! Signals as messages.
+
+use std::sync::mpsc::Sender;
+
+use crate::worker::News;
+
+/// Those that are waited for: both ends, and the beginning.
+const SIGNALS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1];
+
+/// Blocks the signals for this thread and all that it will start, and has a thread of its own turn
+/// them into [`News`].
+pub(crate) fn listen(news: Sender<News>) {
+    let set = block();
+    std::thread::spawn(move || {
+        loop {
+            let mut signal = 0;
+            // SAFETY: both pointers are to live variables of the right type.
+            if unsafe { libc::sigwait(&raw const set, &raw mut signal) } == 0
+                && news.send(News::Signal(signal)).is_err()
+            {
+                return;
+            }
+        }
+    });
+}
+
+fn block() -> libc::sigset_t {
+    // SAFETY: the set is initialised before it is used, and only our own thread's mask changes.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        SIGNALS.iter().for_each(|signal| {
+            libc::sigaddset(&raw mut set, *signal);
+        });
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        set
+    }
+}
+
+/// `SIGTERM` of 15.
+pub(crate) fn name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGINT => "SIGINT",
+        libc::SIGUSR1 => "SIGUSR1",
+        _ => "a signal",
+    }
+}

@@ -1,0 +1,163 @@
+//! A thread that touches memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use tierscope_core::Time;
+use tierscope_workloads::truth_dir::{Pieces, Span, Tally};
+use tierscope_workloads::{Program, Stream, Touch, Workload};
+
+use crate::clock;
+use crate::memory::touch;
+
+/// Accesses between two looks at the clock.
+const BATCH: usize = 512;
+/// A paced thread that fell behind by more than this does not make up for it.
+const BACKLOG: Duration = Duration::from_millis(10);
+
+/// What all threads share.
+pub(crate) struct Shared {
+    pub(crate) workload: Workload,
+    pub(crate) program: Arc<Program>,
+    pub(crate) bases: Vec<u64>,
+    pub(crate) seed: u64,
+    pub(crate) threads: u32,
+    pub(crate) grain: Duration,
+    pub(crate) limit: Duration,
+    /// Accesses a second of all threads, whatever the phases say.
+    pub(crate) rate: Option<u64>,
+    pub(crate) begin: Time,
+    pub(crate) stop: AtomicBool,
+}
+
+/// What the main thread is told.
+pub(crate) enum News {
+    /// A thread is through with a piece.
+    Cut { lane: u32, piece: usize, tally: Tally, at: Time },
+    /// A thread is through with everything.
+    Done,
+    /// A signal came.
+    Signal(i32),
+}
+
+impl Shared {
+    pub(crate) fn pieces(&self) -> Pieces<'_> {
+        Pieces::new(&self.workload, self.grain, self.limit)
+    }
+}
+
+/// Touches until the workload ends or everybody is told to stop.
+pub(crate) fn work(shared: &Shared, lane: u32, news: &Sender<News>) {
+    let mut stream = Stream::new(&shared.program, &shared.bases, shared.seed, lane, shared.threads);
+    let mut segment = None;
+    for (piece, span) in shared.pieces().enumerate() {
+        if segment.replace(span.number) != Some(span.number) {
+            stream.enter(&span.segment);
+        }
+        let (tally, at) = one_piece(shared, &mut stream, &span);
+        // The main thread is there as long as threads are.
+        let _ = news.send(News::Cut { lane, piece, tally, at });
+        if shared.stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    let _ = news.send(News::Done);
+}
+
+fn one_piece(shared: &Shared, stream: &mut Stream, span: &Span) -> (Tally, Time) {
+    let end = shared.begin + span.end;
+    let rate = shared.rate.or(shared.workload.phase(&span.segment).rate);
+    let mut pace = rate
+        .map(|rate| Pace::new(rate as f64 / f64::from(shared.threads), shared.begin + span.begin));
+    let mut tally = Tally::default();
+    let mut batch = [Touch::default(); BATCH];
+    loop {
+        let now = clock::now();
+        if now >= end || shared.stop.load(Ordering::Relaxed) {
+            return (tally, now);
+        }
+        let count = match &mut pace {
+            None => BATCH,
+            Some(pace) => match pace.due(now) {
+                Due::Now(count) => count,
+                Due::At(time) => {
+                    std::thread::sleep(time.min(end) - now);
+                    continue;
+                }
+            },
+        };
+        let batch = &mut batch[..count];
+        stream.fill(batch);
+        batch.iter().for_each(|t| touch(t.address(), t.reads(), t.writes()));
+        tally.add(batch);
+    }
+}
+
+/// When how many accesses are due.
+struct Pace {
+    nanos_each: f64,
+    count: usize,
+    /// When the next batch is due, in nanoseconds.
+    next: f64,
+}
+
+enum Due {
+    Now(usize),
+    At(Time),
+}
+
+impl Pace {
+    fn new(rate: f64, begin: Time) -> Self {
+        let nanos_each = 1e9 / rate;
+        // A batch a millisecond at most: sleeping is not finer.
+        let count = (1e6 / nanos_each).clamp(1.0, BATCH as f64) as usize;
+        Self { nanos_each, count, next: begin.0 as f64 }
+    }
+
+    fn due(&mut self, now: Time) -> Due {
+        if (now.0 as f64) < self.next {
+            return Due::At(Time(self.next as u64 + 1));
+        }
+        self.next = self.next.max(now.0 as f64 - BACKLOG.as_nanos() as f64);
+        self.next += self.nanos_each * self.count as f64;
+        Due::Now(self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Accesses due when asked at these times, in ms.
+    fn due(pace: &mut Pace, times: &[u64]) -> Vec<usize> {
+        let ask = |ms: &u64| match pace.due(Time(ms * 1_000_000)) {
+            Due::Now(count) => count,
+            Due::At(_) => 0,
+        };
+        times.iter().map(ask).collect()
+    }
+
+    // 3000 a second: 3 each millisecond.
+    #[test]
+    fn a_batch_a_millisecond() {
+        assert_eq!(due(&mut Pace::new(3000.0, Time(0)), &[0, 0, 1, 1, 2]), [3, 0, 3, 0, 3]);
+    }
+
+    // Ten accesses a second: one each 100 ms.
+    #[test]
+    fn slow_paces_wait() {
+        assert_eq!(
+            due(&mut Pace::new(10.0, Time(0)), &[0, 50, 99, 101, 150, 201]),
+            [1, 0, 0, 1, 0, 1]
+        );
+    }
+
+    // Behind by 100 ms: 10 ms are made up for, ten batches, and the one that is due now.
+    #[test]
+    fn a_long_break_is_not_made_up_for() {
+        let made = due(&mut Pace::new(1000.0, Time(0)), &[100; 20]);
+        assert_eq!(made.iter().sum::<usize>(), 11);
+    }
+}

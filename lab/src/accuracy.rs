@@ -1,0 +1,125 @@
+//! How well a recording's hot regions agree with where the workload's hot values lie.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+use tierscope_core::metrics::{Accuracy, HOT_FREQUENCY};
+use tierscope_core::{Range, RangeSet, SpaceId};
+use tierscope_workloads::truth::Truth;
+
+use crate::command::capture;
+use crate::error::{Context, Error, Kind, Result};
+use crate::paths;
+use crate::progress::say;
+
+/// What `tierscope report regions --json` says, as far as it matters here.
+#[derive(Debug, Deserialize)]
+struct Regions {
+    regions: Vec<Region>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Region {
+    start: u64,
+    end: u64,
+    hot: bool,
+}
+
+/// Precision and recall by bytes (METRICS.md).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Figures {
+    /// Share of the reported bytes that is truly hot; 0 if none were reported.
+    pub precision: f64,
+    /// Share of the truly hot bytes that was reported.
+    pub recall: f64,
+    /// Bytes reported hot.
+    pub reported_bytes: u64,
+    /// Bytes truly hot.
+    pub true_bytes: u64,
+}
+
+/// Compares the recording `redis` and the truth `truth.json` in `out`; keeps the figures there as
+/// `accuracy.json`.
+///
+/// # Errors
+/// Either is missing, or the report fails.
+pub fn measure(out: &Path) -> Result<Figures> {
+    let truth_path = out.join("truth.json");
+    let truth = fs::read(&truth_path).at(truth_path.display())?;
+    let truth: Truth = serde_json::from_slice(&truth).map_err(|e| foreign(&truth_path, e))?;
+    let figures = compare(&reported(&out.join("redis"))?, &truth);
+    let path = out.join("accuracy.json");
+    fs::write(&path, serde_json::to_string(&figures).unwrap_or_default()).at(path.display())?;
+    Ok(figures)
+}
+
+/// As [`measure`], against a bar for recall.
+///
+/// # Errors
+/// Recall is below `bar`.
+pub fn check(out: &Path, bar: f64) -> Result<()> {
+    let figures = measure(out)?;
+    say(format!("hot bytes: recall {:.3}, precision {:.3}", figures.recall, figures.precision));
+    match figures.recall >= bar {
+        true => Ok(()),
+        false => Err(Error::new(
+            Kind::Job,
+            "accuracy",
+            format!("recall {:.3} is below {bar}", figures.recall),
+        )),
+    }
+}
+
+fn reported(recording: &Path) -> Result<RangeSet> {
+    let tierscope =
+        paths::programs().map_or_else(|| "tierscope".into(), |dir| dir.join("tierscope"));
+    let text =
+        capture(Command::new(tierscope).args(["report", "regions", "--json"]).arg(recording))?;
+    let regions: Regions = serde_json::from_str(&text).map_err(|e| foreign(recording, e))?;
+    let hot = regions.regions.iter().filter(|region| region.hot);
+    Ok(hot.map(|region| Range::new(SpaceId(0), region.start, region.end)).collect())
+}
+
+fn compare(reported: &RangeSet, truth: &Truth) -> Figures {
+    let hot: RangeSet =
+        truth.hot.iter().map(|[start, end]| Range::new(SpaceId(0), *start, *end)).collect();
+    let accuracy = Accuracy::of(reported, &hot);
+    Figures {
+        precision: accuracy.precision().unwrap_or(0.0),
+        recall: accuracy.recall().unwrap_or(0.0),
+        reported_bytes: accuracy.reported,
+        true_bytes: accuracy.truth,
+    }
+}
+
+fn foreign(path: &Path, error: serde_json::Error) -> Error {
+    Error::new(Kind::Job, path.display().to_string(), format!("not what was expected: {error}"))
+        .remedy(format!("are `lab` and `tierscope` built from the same tree? hot is a frequency of {HOT_FREQUENCY}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_between_values_cost_precision_and_missing_values_recall() {
+        let truth = Truth {
+            pid: 1,
+            keys: 4,
+            value_bytes: 90,
+            hot: vec![[100, 190], [200, 290]],
+            hot_bytes: 180,
+            cold_bytes: 180,
+            thp: String::new(),
+            thp_kib: 0,
+        };
+        // 100..250 holds 90 + 50 of 180 true bytes, in 150.
+        let reported = [Range::new(SpaceId(0), 100, 250)].into_iter().collect();
+        let figures = compare(&reported, &truth);
+        assert!((figures.recall - 140.0 / 180.0).abs() < 1e-12);
+        assert!((figures.precision - 140.0 / 150.0).abs() < 1e-12);
+        assert_eq!(compare(&RangeSet::default(), &truth).precision, 0.0);
+    }
+}

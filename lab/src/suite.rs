@@ -1,0 +1,227 @@
+//! `suite.toml`: the checks of `make test` that need a kernel, run one after the other and counted.
+
+use serde::Deserialize;
+
+use crate::accuracy;
+use crate::error::{Context, Error, Kind, Result};
+use crate::fetch::Tree;
+use crate::kbuild;
+use crate::kernels::Matrix;
+use crate::paths;
+use crate::progress::say;
+use crate::run::{self, Options};
+use crate::scenario::Scenario;
+
+/// The file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suite {
+    /// Cases, in order.
+    #[serde(rename = "case")]
+    pub cases: Vec<Case>,
+}
+
+/// One scenario in one variant.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Case {
+    /// For people.
+    pub name: String,
+    /// The scenario.
+    pub scenario: String,
+    /// Kernels by name; none: all.
+    pub kernels: Vec<String>,
+    /// Parameters of the job.
+    pub set: Vec<String>,
+    /// NUMA machine instead of the scenario's.
+    pub topology: Option<String>,
+    /// 5-level page tables.
+    pub la57: bool,
+    /// Page-table isolation.
+    pub pti: bool,
+    /// Least recall of the recording against the truth.
+    pub accuracy: Option<f64>,
+}
+
+impl Suite {
+    /// Reads `lab/suite.toml`.
+    pub fn load() -> Result<Self> {
+        let path = paths::lab().join("suite.toml");
+        Self::parse(&std::fs::read_to_string(&path).at(path.display())?)
+    }
+
+    /// Reads a suite and checks that its scenarios and their parameters exist.
+    pub fn parse(text: &str) -> Result<Self> {
+        let bad = |e: toml::de::Error| {
+            Error::new(Kind::Usage, "lab/suite.toml", e.to_string().replace('\n', " "))
+        };
+        let suite: Suite = toml::from_str(text).map_err(bad)?;
+        suite.cases.iter().try_for_each(|case| case.scenario().map(|_| ()))?;
+        Ok(suite)
+    }
+}
+
+impl Case {
+    fn scenario(&self) -> Result<Scenario> {
+        let mut scenario = Scenario::load(&self.scenario)?;
+        self.set.iter().try_for_each(|assignment| scenario.assign(assignment))?;
+        if let Some(topology) = &self.topology {
+            scenario.topology.clone_from(topology);
+        }
+        Ok(scenario)
+    }
+
+    fn runs_on(&self, kernel: &str) -> bool {
+        self.kernels.is_empty() || self.kernels.iter().any(|name| name == kernel)
+    }
+
+    /// Runs the case on a kernel.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn run(&self, kernel_name: &str, kernel: &Tree) -> Result<()> {
+        let scenario = self.scenario()?;
+        let out =
+            paths::cache().join("out").join(format!("{}-{kernel_name}", file_name(&self.name)));
+        let _ = std::fs::remove_dir_all(&out);
+        let options =
+            Options { out: Some(out), la57: self.la57, pti: self.pti, ..Options::default() };
+        let done = run::run(&scenario, kernel_name, kernel, &options)?;
+        run::judge(&self.name, &done)?;
+        match self.accuracy {
+            Some(bar) => accuracy::check(&done.out, bar),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `smoke, 5 levels` becomes `smoke-5-levels`.
+fn file_name(name: &str) -> String {
+    name.split(|c: char| !c.is_alphanumeric())
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("-")
+}
+
+/// Counts checks and says how each went, in lines that a script can read.
+#[derive(Debug, Default)]
+pub struct Tally {
+    passed: u32,
+    failed: u32,
+}
+
+impl Tally {
+    /// Counts one check.
+    pub fn count(&mut self, name: &str, result: Result<()>) {
+        match result {
+            Ok(()) => {
+                self.passed += 1;
+                println!("PASS {name}");
+            }
+            Err(error) => {
+                self.failed += 1;
+                println!("FAIL {name}: {error}");
+            }
+        }
+    }
+
+    /// The result of all.
+    ///
+    /// # Errors
+    /// One failed.
+    pub fn verdict(&self) -> Result<()> {
+        say(format!("{} checks passed, {} failed", self.passed, self.failed));
+        match self.failed {
+            0 => Ok(()),
+            n => Err(Error::new(Kind::Job, "checks", format!("{n} of {} failed", self.passed + n))),
+        }
+    }
+}
+
+/// Runs everything that needs a kernel: its features, our modules built with sparse, the cases whose name
+/// contains `only`.
+///
+/// # Errors
+/// A check failed, or nothing could be checked.
+pub fn run_all(matrix: &Matrix, kernels: &[(String, Tree)], only: &str) -> Result<()> {
+    let suite = Suite::load()?;
+    let mut tally = Tally::default();
+    for (name, tree) in kernels {
+        if only.is_empty() {
+            tally.count(
+                &format!("kernel {name} is as kernels.toml says"),
+                check_features(matrix, name, tree),
+            );
+            for module in kbuild::names() {
+                let built = kbuild::build(module, tree, true).map(|_| ());
+                tally.count(
+                    &format!("module {module} builds for {name}, sparse and warnings clean"),
+                    built,
+                );
+            }
+        }
+        for case in suite.cases.iter().filter(|case| case.runs_on(name) && case.name.contains(only))
+        {
+            say(format!("{} on {name}", case.name));
+            tally.count(&format!("{} on {name}", case.name), case.run(name, tree));
+        }
+    }
+    tally.verdict()
+}
+
+/// Compares kernels.toml with the kernel's own configuration.
+///
+/// # Errors
+/// They differ.
+pub fn check_features(matrix: &Matrix, name: &str, tree: &Tree) -> Result<()> {
+    let config = std::fs::read_to_string(tree.config()).at(tree.config().display())?;
+    match matrix.wrong_features(matrix.kernel(name)?, &config).as_slice() {
+        [] => Ok(()),
+        wrong => Err(Error::new(
+            Kind::Job,
+            format!("kernel {name}"),
+            format!("kernels.toml is wrong about {}", wrong.join(", ")),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_suite_in_the_tree_is_sound() {
+        assert!(Suite::load().unwrap().cases.len() >= 5);
+    }
+
+    #[test]
+    fn a_case_without_kernels_runs_on_all() {
+        let case = |kernels: &[&str]| Case {
+            kernels: kernels.iter().map(|k| (*k).to_owned()).collect(),
+            ..Case::default()
+        };
+        assert!(case(&[]).runs_on("6.1"));
+        assert!(case(&["6.12"]).runs_on("6.12"));
+        assert!(!case(&["6.12"]).runs_on("6.1"));
+    }
+
+    #[test]
+    fn a_case_with_an_unknown_parameter_is_refused() {
+        let text = "[[case]]\nname = 'x'\nscenario = 'smoke'\nset = ['nosuch=1']\n";
+        assert!(Suite::parse(text).unwrap_err().to_string().contains("no such key"));
+    }
+
+    #[test]
+    fn one_failure_fails_all() {
+        let mut tally = Tally::default();
+        tally.count("a", Ok(()));
+        assert!(tally.verdict().is_ok());
+        tally.count("b", Err(Error::new(Kind::Job, "b", "broke")));
+        assert_eq!(tally.verdict().unwrap_err().to_string(), "checks: 1 of 2 failed");
+    }
+
+    #[test]
+    fn names_become_file_names() {
+        assert_eq!(file_name("smoke, 5 levels"), "smoke-5-levels");
+    }
+}
