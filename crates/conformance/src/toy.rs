@@ -241,8 +241,14 @@ impl AccessBits for Toy {
     ) -> Result<ScanStats> {
         set.reset(range, level, mode.present);
         let op = if mode.clear { ProbeOp::TestAndClear } else { ProbeOp::Test };
-        let mut scan =
-            Scan { toy: self, op, mode, judged: FastMap::default(), stats: ScanStats::default() };
+        let mut scan = Scan {
+            toy: self,
+            op,
+            mode,
+            level,
+            judged: FastMap::default(),
+            stats: ScanStats::default(),
+        };
         for index in 0..set.entries() {
             let at = set.range.start + (index << level.shift());
             let answer = scan.entry(Addr { space: range.space, at }, level);
@@ -262,11 +268,12 @@ impl AccessBits for Toy {
     }
 }
 
-/// A scan that remembers every upper entry and every leaf it judged.
+/// A scan that remembers every entry it judged above its level, since it meets them again.
 struct Scan<'a> {
     toy: &'a mut Toy,
     op: ProbeOp,
     mode: ScanMode,
+    level: Level,
     judged: FastMap<(Level, u64), Judged>,
     stats: ScanStats,
 }
@@ -298,7 +305,9 @@ impl Scan<'_> {
         let answer = self.toy.judge(at, level, self.op);
         if answer.reached.is_some() {
             self.stats.visited += 1;
-            self.judged.insert(key, answer);
+            if level > self.level {
+                self.judged.insert(key, answer);
+            }
         }
         if answer.kind == LeafKind::Page {
             self.stats.leaves[usize::from(level.number()) - 1] += 1;
