@@ -4,5 +4,8 @@
 //! Whatever it needs comes through the ports of `tierscope-core`, on every step anew.
 
 mod areas;
+pub mod damon;
 pub mod guided;
+pub mod registry;
+pub mod scan;
 pub mod telescope;

@@ -1,0 +1,378 @@
+//! DAMON: region sampling at the leaves, as the kernel does it.
+//!
+//! Source: Linux v6.12, mm/damon/core.c and mm/damon/vaddr.c; interval tuning from v6.15. Each step
+//! names the kernel function that it follows. In short:
+//!
+//! - Every sampling interval one random page of each region is looked at: its ACCESSED bit is
+//!   cleared (`damon_va_prepare_access_checks`) and tested one interval later
+//!   (`damon_va_check_accesses`). Only leaves are judged: the PTE, or the PMD of a huge page.
+//! - At the end of each window neighbours of like counts merge, the regions are reported, counts
+//!   start over, and every region splits at random (`kdamond_fn`).
+//! - A window is a number of sampling intervals, not a time: an interval begins when the work of
+//!   the last one is done, so that a slow machine stretches the window (`kdamond_fn`,
+//!   `passed_sample_intervals`).
+//!
+//! Where this differs from the kernel:
+//!
+//! - The kernel takes a page for accessed also if its folio has lost the idle flag, which accesses
+//!   through *other* mappings of the page clear as well. Here the entry itself is all there is.
+//! - The kernel keeps the answer for the folio that it looked at last, and gives it to the next
+//!   region if its page lies in the same one (`__damon_va_check_access`). A test changes nothing,
+//!   so asking again gives the same answer, at the price of a probe.
+//! - `damon_rand` draws 32 bits. In a region of 4 GiB and more only the first `bytes mod 4 GiB` are
+//!   ever looked at, and of one whose size is a multiple of 4 GiB only the first page. That is an
+//!   accident and not the algorithm: draws are 64 bits wide unless [`Config::narrow_draws`] is set.
+//! - The kernel watches no space with fewer than two gaps (`__damon_va_three_regions`); here it has
+//!   one or two areas.
+//! - A space that appears while the instrument runs gets its first regions at the next update; one
+//!   that vanishes loses them at once. The kernel's targets are fixed.
+//! - Tuning puts the update of regions off in the kernel (`damon_set_attrs` restarts its count),
+//!   forever where intervals are short; not here.
+
+use std::time::Duration;
+
+use tierscope_core::{
+    Error, ErrorKind, Instrument, Level, Mappings, PAGE_SHIFT, Ports, Probe, Region, Result, Rng,
+    Setting, Snapshot, SpaceId, State, Step, Time,
+};
+
+mod areas;
+mod regions;
+mod tune;
+
+use areas::three_areas;
+use regions::{Splitter, Zone, initial, merge, set_areas, size_limit};
+pub use tune::Goal;
+
+/// Settings of the instrument (`struct damon_attrs`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Time between clearing a page's ACCESSED bit and testing it; also the pace.
+    pub sampling: Duration,
+    /// Time over which accesses are counted, in whole sampling intervals.
+    pub window: Duration,
+    /// Time after which regions are fitted to the mappings again.
+    pub update: Duration,
+    /// No region grows by merging beyond the watched bytes over this. At least 3.
+    pub min_regions: usize,
+    /// Regions split only while they are at most half as many as this.
+    pub max_regions: usize,
+    /// Tunes the intervals to this goal; `None` keeps them.
+    pub auto_tune: Option<Goal>,
+    /// Draws random pages with 32 bits, as v6.12 does.
+    pub narrow_draws: bool,
+    /// Seed of the random pages and splits.
+    pub seed: u64,
+}
+
+/// `damon_new_ctx`: 5 ms, 100 ms, 60 s, 10..1000 regions.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sampling: Duration::from_millis(5),
+            window: Duration::from_millis(100),
+            update: Duration::from_secs(60),
+            min_regions: 10,
+            max_regions: 1000,
+            auto_tune: None,
+            narrow_draws: false,
+            seed: 1,
+        }
+    }
+}
+
+impl Config {
+    /// Checks that the settings make sense together (`damon_set_attrs`,
+    /// `damon_valid_intervals_goal`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`], naming the setting.
+    pub fn check(&self) -> Result<()> {
+        let refuse = |what: &str, cause: &str, remedy: &str| {
+            Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
+        };
+        if self.sampling.is_zero() {
+            let cause = "nothing can be seen in no time";
+            return refuse("sampling interval is zero", cause, "try 5ms");
+        }
+        if self.window < self.sampling {
+            let cause = "it is shorter than a sampling interval";
+            return refuse("window is too short", cause, "make it 20 sampling intervals");
+        }
+        if self.min_regions < 3 || self.max_regions < self.min_regions {
+            return refuse("region limits", "3 <= min <= max does not hold", "try 10 and 1000");
+        }
+        match &self.auto_tune {
+            Some(goal) => goal.check(self.sampling),
+            None => Ok(()),
+        }
+    }
+
+    /// Sampling intervals in a window (`damon_max_nr_accesses`).
+    fn samples(&self) -> u32 {
+        let samples = self.window.as_nanos() / self.sampling.as_nanos();
+        u32::try_from(samples).unwrap_or(u32::MAX)
+    }
+}
+
+/// The instrument.
+#[derive(Debug)]
+pub struct Damon {
+    config: Config,
+    rng: Rng,
+    zones: Vec<Zone>,
+    /// No region grows by merging beyond this many bytes.
+    limit: u64,
+    splitter: Splitter,
+    /// One probe per zone, in the same order: what was cleared and is to be tested next.
+    picks: Vec<Probe>,
+    batch: Vec<Probe>,
+    /// The sampling interval as tuned.
+    sampling: Duration,
+    /// When the window began; `None` before the first.
+    window_start: Option<Time>,
+    samples: u32,
+    /// Windows since the intervals were tuned.
+    untuned: u32,
+    next_sample: Time,
+    next_update: Time,
+}
+
+impl Damon {
+    /// The instrument with these settings.
+    ///
+    /// # Errors
+    /// As [`Config::check`].
+    pub fn new(config: Config) -> Result<Self> {
+        config.check()?;
+        Ok(Self {
+            rng: Rng::seeded(config.seed),
+            sampling: config.sampling,
+            config,
+            zones: Vec::new(),
+            limit: 0,
+            splitter: Splitter::default(),
+            picks: Vec::new(),
+            batch: Vec::new(),
+            window_start: None,
+            samples: 0,
+            untuned: 0,
+            next_sample: Time(0),
+            next_update: Time(0),
+        })
+    }
+
+    /// `damon_va_init`, `damon_va_update`, space by space.
+    fn update(&mut self, mappings: &Mappings) {
+        let mut zones = Vec::new();
+        for space in mappings.mappings.chunk_by(|a, b| a.range.space == b.range.space) {
+            let areas = three_areas(space);
+            let known = self.zones.iter().filter(|zone| zone.range.space == areas[0].space);
+            let known: Vec<Zone> = known.cloned().collect();
+            zones.extend(if known.is_empty() {
+                initial(&areas, self.config.min_regions)
+            } else {
+                set_areas(known, &areas)
+            });
+        }
+        self.zones = zones;
+        self.limit = size_limit(&self.zones, self.config.min_regions);
+    }
+
+    /// `damon_va_check_accesses` and, in the same batch, `damon_va_prepare_access_checks`.
+    fn sample(&mut self, ports: &mut dyn Ports, prepare: bool) -> Result<()> {
+        self.batch.clear();
+        self.batch.extend(self.picks.iter().map(|pick| Probe::test(pick.at, pick.level)));
+        if prepare {
+            self.pick();
+            self.batch.extend_from_slice(&self.picks);
+        }
+        ports.access_bits()?.probe(&mut self.batch)?;
+        self.samples += 1;
+        for (zone, probe) in self.zones.iter_mut().zip(&self.batch) {
+            zone.judge(probe);
+        }
+        self.drop_gone();
+        Ok(())
+    }
+
+    /// Drops the regions of spaces that a probe found gone.
+    fn drop_gone(&mut self) {
+        let is_gone = |probe: &&Probe| probe.answer.state == State::Gone;
+        let mut gone: Vec<SpaceId> =
+            self.batch.iter().filter(is_gone).map(|p| p.at.space).collect();
+        if gone.is_empty() {
+            return;
+        }
+        gone.dedup();
+        self.zones.retain(|zone| !gone.contains(&zone.range.space));
+        self.picks.retain(|pick| !gone.contains(&pick.at.space));
+        self.limit = size_limit(&self.zones, self.config.min_regions);
+    }
+
+    /// `damon_va_prepare_access_checks` by itself.
+    fn prepare(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        self.pick();
+        self.batch.clone_from(&self.picks);
+        ports.access_bits()?.probe(&mut self.batch)
+    }
+
+    /// A random page of every zone (`__damon_va_prepare_access_check`).
+    fn pick(&mut self) {
+        self.picks.clear();
+        let narrow = self.config.narrow_draws;
+        for zone in &self.zones {
+            let offset = draw(&mut self.rng, zone.range.bytes(), narrow);
+            let at = zone.range.at(offset >> PAGE_SHIFT << PAGE_SHIFT);
+            self.picks.push(Probe::test_and_clear(at, Level::PTE));
+        }
+    }
+
+    /// The end of a window in `kdamond_fn`: merge, report, tune, start over, split.
+    fn close_window(&mut self, start: Time, end: Time) -> Snapshot {
+        let samples = self.samples;
+        merge(&mut self.zones, self.limit, self.config.max_regions, samples);
+        let regions = self.zones.iter().map(|zone| region_of(zone, samples)).collect();
+        self.tune();
+        self.zones.iter_mut().for_each(Zone::start_over);
+        self.splitter.split(&mut self.zones, self.config.max_regions, &mut self.rng);
+        self.samples = 0;
+        Snapshot { start, end, samples, regions }
+    }
+
+    /// `kdamond_tune_intervals`, every few windows.
+    fn tune(&mut self) {
+        let Some(goal) = &self.config.auto_tune else { return };
+        self.untuned += 1;
+        if self.untuned < goal.windows {
+            return;
+        }
+        self.untuned = 0;
+        let tuned = goal.next_sampling(self.sampling, &self.zones, self.samples);
+        for zone in &mut self.zones {
+            zone.rescale_age(self.sampling, tuned);
+        }
+        self.sampling = tuned;
+    }
+
+    fn refresh(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        let mappings = ports.mappings(self.config.update.min(Duration::from_secs(1)))?;
+        self.update(&mappings);
+        self.next_update = ports.now() + self.config.update;
+        Ok(())
+    }
+
+    /// One turn of the loop in `kdamond_fn`, from the end of its sleep to the next sleep.
+    fn turn(&mut self, ports: &mut dyn Ports, start: Time) -> Result<Option<Snapshot>> {
+        let now = ports.now();
+        let closes = self.samples + 1 >= self.config.samples();
+        let updates = now >= self.next_update;
+        self.sample(ports, !closes && !updates)?;
+        let snapshot = closes.then(|| self.close_window(start, now));
+        if updates {
+            self.refresh(ports)?;
+        }
+        if closes || updates {
+            self.prepare(ports)?;
+        }
+        if closes {
+            self.window_start = Some(now);
+        }
+        Ok(snapshot)
+    }
+}
+
+/// `damon_rand` from zero: uniform below `bytes`, or only as far as 32 bits go.
+fn draw(rng: &mut Rng, bytes: u64, narrow: bool) -> u64 {
+    let bound = if narrow { bytes & u64::from(u32::MAX) } else { bytes };
+    if bound == 0 { 0 } else { rng.below(bound) }
+}
+
+fn region_of(zone: &Zone, samples: u32) -> Region {
+    let Zone { range, accesses, age, level, .. } = *zone;
+    Region { range, hits: accesses as f32, samples, age, level, confidence: 1.0 }
+}
+
+impl Instrument for Damon {
+    fn name(&self) -> &'static str {
+        "damon"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let config = &self.config;
+        let setting = |name, value: String| Setting { name, value };
+        let mut settings = vec![
+            setting("sampling", format!("{:?}", config.sampling)),
+            setting("window", format!("{:?}", config.window)),
+            setting("update", format!("{:?}", config.update)),
+            setting("min-regions", config.min_regions.to_string()),
+            setting("max-regions", config.max_regions.to_string()),
+            setting("narrow-draws", config.narrow_draws.to_string()),
+            setting("seed", config.seed.to_string()),
+        ];
+        if let Some(goal) = &config.auto_tune {
+            settings.push(setting("auto-tune", goal.to_string()));
+        }
+        settings
+    }
+
+    fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
+        let now = ports.now();
+        let mut snapshot = None;
+        match self.window_start {
+            Some(_) if now < self.next_sample => {
+                return Ok(Step { wake: self.next_sample, snapshot });
+            }
+            Some(start) => snapshot = self.turn(ports, start)?,
+            None => {
+                self.refresh(ports)?;
+                self.prepare(ports)?;
+                self.window_start = Some(now);
+            }
+        }
+        self.next_sample = ports.now() + self.sampling;
+        Ok(Step { wake: self.next_sample, snapshot })
+    }
+}
+
+/// A range of the first space.
+#[cfg(test)]
+fn test_range(start: u64, end: u64) -> tierscope_core::Range {
+    tierscope_core::Range::new(SpaceId(0), start, end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    // 100 GiB is a multiple of 4 GiB: its low 32 bits are zero. 6 GiB leave 2 GiB.
+    #[test]
+    fn narrow_draws_reach_the_size_modulo_four_gibibytes() {
+        let mut rng = Rng::seeded(1);
+        let mut most = |bytes, narrow| (0..2000).map(|_| draw(&mut rng, bytes, narrow)).max();
+        assert_eq!(most(100 * GIB, true), Some(0));
+        let reach = most(6 * GIB, true).unwrap();
+        assert!(reach < 2 * GIB && reach > 19 * GIB / 10, "{reach:#x}");
+        assert!(most(100 * GIB, false).unwrap() > 99 * GIB);
+    }
+
+    #[test]
+    fn absurd_settings_are_refused() {
+        let refused = |config: Config| config.check().unwrap_err().kind() == ErrorKind::Usage;
+        assert!(refused(Config { sampling: Duration::ZERO, ..Default::default() }));
+        assert!(refused(Config { window: Duration::from_millis(4), ..Default::default() }));
+        assert!(refused(Config { min_regions: 2, ..Default::default() }));
+        assert!(refused(Config { max_regions: 9, ..Default::default() }));
+        let goal = Goal { min_sampling: Duration::from_millis(6), ..Default::default() };
+        assert!(refused(Config { auto_tune: Some(goal), ..Default::default() }));
+    }
+
+    #[test]
+    fn a_window_is_so_many_intervals() {
+        assert_eq!(Config::default().samples(), 20);
+        let window = Duration::from_millis(200);
+        assert_eq!(Config { window, ..Default::default() }.samples(), 40);
+    }
+}

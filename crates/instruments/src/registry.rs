@@ -1,0 +1,280 @@
+//! The instruments by name: what each one is, and how to build it from a command line.
+
+use std::time::Duration;
+
+use tierscope_core::{Error, ErrorKind, Instrument, Result};
+
+use crate::{damon, guided, scan, telescope};
+
+/// What looking costs, in orders of magnitude.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CostClass {
+    /// Grows with the number of regions, which is bounded; memory may grow at will.
+    Bounded,
+    /// Grows with what is hot.
+    HotMemory,
+    /// Grows with what is mapped, or falls behind it.
+    AllMemory,
+}
+
+/// A way to run an instrument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// Its name.
+    pub name: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// What it costs.
+    pub cost: CostClass,
+}
+
+/// An instrument as a list shows it. The first variant is the default.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// One line for people.
+    pub about: &'static str,
+    /// The evidence that it works on: the port that a machine must have.
+    pub tracks: &'static str,
+    /// The finest thing that it tells apart.
+    pub granularity: &'static str,
+    /// Ways to run it; at least one.
+    pub variants: &'static [Variant],
+    make: fn(&str, &Common) -> Result<Box<dyn Instrument>>,
+}
+
+/// Settings that many instruments share; `None` leaves an instrument its own default, and an
+/// instrument that has no such setting is not disturbed by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Common {
+    /// Time between two looks.
+    pub sampling: Option<Duration>,
+    /// Time between two snapshots.
+    pub window: Option<Duration>,
+    /// Time after which mappings are read anew.
+    pub update: Option<Duration>,
+    /// Least number of regions.
+    pub min_regions: Option<usize>,
+    /// Greatest number of regions.
+    pub max_regions: Option<usize>,
+    /// Seed of whatever is random.
+    pub seed: Option<u64>,
+}
+
+const ACCESS_BITS: &str = "access bits";
+
+static ENTRIES: &[Entry] = &[
+    Entry {
+        name: "telescope",
+        about: "region sampling that zooms through the levels of the page table (ATC'24)",
+        tracks: ACCESS_BITS,
+        granularity: "4 KiB",
+        variants: &[
+            Variant {
+                name: "bounded",
+                about: "an entry never reaches beyond its region",
+                cost: CostClass::Bounded,
+            },
+            Variant {
+                name: "flexible",
+                about: "an entry may reach beyond its region by a quarter",
+                cost: CostClass::Bounded,
+            },
+            Variant {
+                name: "guided",
+                about: "upper levels say where to look closer, leaves say what is hot",
+                cost: CostClass::Bounded,
+            },
+        ],
+        make: make_telescope,
+    },
+    Entry {
+        name: "damon",
+        about: "region sampling at the leaves, as Linux v6.12 does it",
+        tracks: ACCESS_BITS,
+        granularity: "4 KiB",
+        variants: &[
+            Variant { name: "fixed", about: "the intervals given", cost: CostClass::Bounded },
+            Variant {
+                name: "tuned",
+                about: "intervals tuned to 4 % of accesses seen, 5 ms to 10 s (v6.15)",
+                cost: CostClass::Bounded,
+            },
+            Variant {
+                name: "narrow",
+                about: "fixed, with the 32-bit draws of v6.12: blind beyond 4 GiB of a region",
+                cost: CostClass::Bounded,
+            },
+        ],
+        make: make_damon,
+    },
+    Entry {
+        name: "scan",
+        about: "linear scan of all leaves, step by step (kstaled, MGLRU aging)",
+        tracks: ACCESS_BITS,
+        granularity: "2 MiB",
+        variants: &[
+            Variant {
+                name: "plain",
+                about: "every leaf in every pass",
+                cost: CostClass::AllMemory,
+            },
+            Variant {
+                name: "pruned",
+                about: "skips what lies under upper entries found old",
+                cost: CostClass::HotMemory,
+            },
+        ],
+        make: make_scan,
+    },
+];
+
+/// All instruments, in the order to show them.
+#[must_use]
+pub fn list() -> &'static [Entry] {
+    ENTRIES
+}
+
+/// The instrument `name` in `variant` (its first one if `None`) with these settings.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if there is no such instrument or variant, or the settings make no sense.
+pub fn make(name: &str, variant: Option<&str>, common: &Common) -> Result<Box<dyn Instrument>> {
+    let entry = list().iter().find(|entry| entry.name == name);
+    let Some(entry) = entry else {
+        return Err(unknown("instrument", name, list().iter().map(|entry| entry.name)));
+    };
+    let variant = variant.unwrap_or(entry.variants[0].name);
+    if !entry.variants.iter().any(|known| known.name == variant) {
+        let names = entry.variants.iter().map(|known| known.name);
+        return Err(unknown(&format!("variant of {name}"), variant, names));
+    }
+    (entry.make)(variant, common)
+}
+
+fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
+    let known: Vec<&str> = known.collect();
+    Error::new(ErrorKind::Usage, format!("no {kind} is called {name}"))
+        .remedy(format!("choose one of {}", known.join(", ")))
+}
+
+/// Puts what was given in the place of a default.
+fn set<T: Clone>(field: &mut T, given: &Option<T>) {
+    if let Some(value) = given {
+        field.clone_from(value);
+    }
+}
+
+fn make_telescope(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let variant = match variant {
+        "guided" => return make_guided(common),
+        "flexible" => telescope::Variant::Flexible,
+        _ => telescope::Variant::Bounded,
+    };
+    let mut config = telescope::Config { variant, ..Default::default() };
+    set(&mut config.sampling, &common.sampling);
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    set(&mut config.min_regions, &common.min_regions);
+    set(&mut config.max_regions, &common.max_regions);
+    set(&mut config.seed, &common.seed);
+    Ok(Box::new(telescope::Telescope::new(config)?))
+}
+
+fn make_guided(common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = guided::Config::default();
+    set(&mut config.sampling, &common.sampling);
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    Ok(Box::new(guided::Guided::new(config)?))
+}
+
+fn make_damon(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = damon::Config {
+        auto_tune: (variant == "tuned").then(damon::Goal::default),
+        narrow_draws: variant == "narrow",
+        ..Default::default()
+    };
+    set(&mut config.sampling, &common.sampling);
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    set(&mut config.min_regions, &common.min_regions);
+    set(&mut config.max_regions, &common.max_regions);
+    set(&mut config.seed, &common.seed);
+    Ok(Box::new(damon::Damon::new(config)?))
+}
+
+fn make_scan(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = scan::Config { prune: variant == "pruned", ..Default::default() };
+    set(&mut config.sampling, &common.sampling);
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    Ok(Box::new(scan::Scan::new(config)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(instrument: &dyn Instrument, name: &str) -> Option<String> {
+        instrument.settings().into_iter().find(|s| s.name == name).map(|s| s.value)
+    }
+
+    #[test]
+    fn every_name_and_variant_in_the_list_can_be_made() {
+        for entry in list() {
+            for variant in entry.variants {
+                let made = make(entry.name, Some(variant.name), &Common::default()).unwrap();
+                assert_eq!(made.name(), entry.name);
+            }
+        }
+    }
+
+    #[test]
+    fn variants_differ_in_their_settings() {
+        for entry in list() {
+            let settings = |variant: &Variant| {
+                make(entry.name, Some(variant.name), &Common::default()).unwrap().settings()
+            };
+            for (i, one) in entry.variants.iter().enumerate() {
+                for other in &entry.variants[i + 1..] {
+                    assert_ne!(settings(one), settings(other), "{} and {}", one.name, other.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_takes_the_place_of_a_default() {
+        let window = Some(Duration::from_millis(400));
+        for entry in list() {
+            let common = Common { window, ..Default::default() };
+            let made = make(entry.name, None, &common).unwrap();
+            assert_eq!(value(&*made, "window"), Some("400ms".into()), "{}", entry.name);
+            assert_eq!(value(&*made, "sampling"), Some("5ms".into()), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let refused = |name, variant| match make(name, variant, &Common::default()) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("{name} was made"),
+        };
+        assert!(refused("demon", None).ends_with("; choose one of telescope, damon, scan"));
+        let error = refused("damon", Some("bounded"));
+        assert_eq!(
+            error,
+            "no variant of damon is called bounded; choose one of fixed, tuned, narrow"
+        );
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        let common = Common { sampling: Some(Duration::ZERO), ..Default::default() };
+        for entry in list() {
+            assert!(make(entry.name, None, &common).is_err(), "{}", entry.name);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Linear scan: a hand goes round the whole page table and clears every leaf's ACCESSED bit.
+//!
+//! What kstaled and MGLRU's aging do, and what the Telescope article measures as "Linear Scanning
+//! of Page Table Entries": complete, and slow where the table is large. The article found more than
+//! 20 s for one pass over 1 TB at nearly half of a CPU.
+//!
+//! The hand moves in steps: once an interval it judges at most so many entries, then rests for an
+//! interval. With the defaults it goes 256 MiB a step, 50 GiB a second: a small target is passed at
+//! every step, a terabyte in 20 s, over a hundred windows.
+//!
+//! # What hits and samples mean
+//!
+//! Memory is told apart in blocks. A block was seen to be accessed by a pass if any page of it was
+//! young.
+//!
+//! - `samples` are the passes over the block within the window, `hits` those that found it
+//!   young.
+//! - If no pass went over it in the window, the last one's verdict stands: one sample, one hit or
+//!   none. At terabytes nearly all blocks are told so, and *young* then means: touched at least
+//!   once in a whole pass, however long that took.
+//! - Before the second pass there are no samples: the first one finds what was set at any time
+//!   before, and only clears. Later mappings have no such past: theirs count from the first pass,
+//!   and until then as cold.
+//!
+//! Neighbouring blocks become one region if they have the same samples and the same heat: no hit,
+//! or the same eighth of 0..1, in which 5/40 is a boundary ([`HOT_FREQUENCY`]). Hits of a region
+//! are the mean over its blocks; its age is the number of windows for which no block of it changed
+//! heat.
+//!
+//! # Pruning
+//!
+//! With [`Config::prune`] the hand judges upper entries first and skips what lies beneath an old
+//! one, as MGLRU does where hardware sets the bits of upper levels. It goes down level by level
+//! itself: an upper entry spans many steps, and is to be cleared in the first of them only.
+//!
+//! # Memory
+//!
+//! 12 bytes a block and nothing that grows with time: at 2 MiB a block, 6 MiB per TiB mapped, 30
+//! MiB at 5 TiB. A window's regions come on top, 48 bytes each: at worst one for each block.
+//!
+//! [`HOT_FREQUENCY`]: tierscope_core::metrics::HOT_FREQUENCY
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tierscope_core::{
+    AccessBits, AccessedSet, Error, ErrorKind, Instrument, LeafKind, Level, Mappings, PAGE_SIZE,
+    Ports, Probe, Range, Result, ScanMode, Setting, Snapshot, Step, Time,
+};
+
+use crate::areas::mapped_areas;
+
+mod blocks;
+mod hand;
+
+use blocks::{Blocks, Position};
+use hand::{Hand, Task, overlaps};
+
+/// Settings of the instrument.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Rest between two steps.
+    pub sampling: Duration,
+    /// Time over which passes are counted.
+    pub window: Duration,
+    /// Time after which mappings are read anew, at the end of a window.
+    pub update: Duration,
+    /// Bytes told apart: a power of two of at least a page.
+    pub block: u64,
+    /// Entries judged in a step, at most; at least a block's and at least a table's. 65,536 take
+    /// 0.3 to 0.7 ms where most are old, ten times as long where all are young.
+    pub entries: u64,
+    /// Skip what lies under upper entries found old.
+    pub prune: bool,
+}
+
+/// A step of 256 MiB every 5 ms, windows of 200 ms, blocks of 2 MiB.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sampling: Duration::from_millis(5),
+            window: Duration::from_millis(200),
+            update: Duration::from_secs(1),
+            block: Level::PMD.entry_bytes(),
+            entries: 1 << 16,
+            prune: false,
+        }
+    }
+}
+
+impl Config {
+    /// Checks that the settings make sense together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`], naming the setting.
+    pub fn check(&self) -> Result<()> {
+        let refuse = |what: &str, cause: &str, remedy: &str| {
+            Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
+        };
+        if self.sampling.is_zero() {
+            let cause = "the hand would never rest";
+            return refuse("sampling interval is zero", cause, "try 5ms");
+        }
+        let steps = self.window.as_nanos() / self.sampling.as_nanos();
+        if !(1..=u128::from(u16::MAX)).contains(&steps) {
+            let cause = "it does not hold 1..65535 sampling intervals";
+            return refuse("window", cause, "make it 40 sampling intervals");
+        }
+        if !self.block.is_power_of_two() || self.block < PAGE_SIZE {
+            let cause = "it is not a power of two of at least 4 KiB";
+            return refuse("block size", cause, "try 2M");
+        }
+        if self.entries < Level::FANOUT.max(self.block / PAGE_SIZE) {
+            let cause = "a step does not cover a block and a table";
+            return refuse("entries a step", cause, "try 65536");
+        }
+        Ok(())
+    }
+}
+
+/// The instrument.
+#[derive(Debug)]
+pub struct Scan {
+    config: Config,
+    hand: Hand,
+    blocks: Blocks,
+    /// The mappings that hand and blocks were fitted to.
+    fitted: Option<Arc<Mappings>>,
+    set: AccessedSet,
+    /// When the window began, and where the hand was; `None` before the first.
+    window_start: Option<(Time, Position)>,
+    samples: u32,
+    next_step: Time,
+    next_update: Time,
+}
+
+impl Scan {
+    /// The instrument with these settings.
+    ///
+    /// # Errors
+    /// As [`Config::check`].
+    pub fn new(config: Config) -> Result<Self> {
+        config.check()?;
+        Ok(Self {
+            hand: Hand::new(config.block),
+            blocks: Blocks::new(config.block),
+            config,
+            fitted: None,
+            set: AccessedSet::default(),
+            window_start: None,
+            samples: 0,
+            next_step: Time(0),
+            next_update: Time(0),
+        })
+    }
+
+    fn update(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        let now = ports.now();
+        if now < self.next_update {
+            return Ok(());
+        }
+        self.next_update = now + self.config.update;
+        let mappings = ports.mappings(self.config.update)?;
+        if self.fitted.as_ref().is_some_and(|fitted| fitted.same_layout(&mappings)) {
+            return Ok(());
+        }
+        let areas = mapped_areas(&mappings.mappings, usize::MAX);
+        let proven = ports.access_bits()?.radix().proven;
+        let upper = proven.highest_first().filter(|level| self.config.prune && *level > Level::PTE);
+        self.hand.fit(&areas, upper);
+        self.blocks.fit(areas);
+        self.fitted = Some(mappings);
+        Ok(())
+    }
+
+    /// Moves the hand on by at most a step's entries, and never beyond the end of a pass: no block
+    /// is passed twice in a step.
+    fn advance(&mut self, access: &mut dyn AccessBits) -> Result<()> {
+        self.hand.begin_if_over();
+        let mut left = self.config.entries;
+        while let Some((range, task)) = self.hand.take(left, left == self.config.entries) {
+            let entries = match task {
+                Task::Young => {
+                    self.blocks.mark(&range, self.hand.pass());
+                    0
+                }
+                Task::Scan(level) => {
+                    self.scan(access, &range, level)?;
+                    level.entries_in(&range)
+                }
+            };
+            left = left.saturating_sub(entries.max(FEWEST_CHARGED));
+        }
+        self.hand.finish();
+        self.samples += 1;
+        Ok(())
+    }
+
+    fn scan(&mut self, access: &mut dyn AccessBits, range: &Range, level: Level) -> Result<()> {
+        let mode = ScanMode { clear: true, ..Default::default() };
+        let stats = access.scan(range, level, mode, &mut self.set)?;
+        let leaves = |level: Level| stats.leaves[usize::from(level.number()) - 1] > 0;
+        if level > Level::PTE {
+            return self.descend(access, level, leaves(level));
+        }
+        for run in self.set.young_runs() {
+            self.blocks.mark(&run, self.hand.pass());
+        }
+        // Whoever scans the first part of a leaf clears all of it.
+        if leaves(Level::PUD) {
+            self.hand.keep_whole(Level::PUD);
+        }
+        Ok(())
+    }
+
+    /// Sends the hand down into young tables. Leaves among the young entries are judged already,
+    /// and cleared: they would be found old there.
+    fn descend(&mut self, access: &mut dyn AccessBits, level: Level, leaves: bool) -> Result<()> {
+        if !leaves {
+            self.hand.descend(level, self.set.young_runs().map(|run| (run, false)));
+            return Ok(());
+        }
+        let mut probes = self.young_entries();
+        access.probe(&mut probes)?;
+        let entry = |probe: &Probe| {
+            let is_leaf = !matches!(probe.answer.kind, LeafKind::Table | LeafKind::None);
+            (level.entry_of(probe.at), is_leaf)
+        };
+        self.hand.descend(level, probes.iter().map(entry));
+        Ok(())
+    }
+
+    /// A probe for each young entry of the last scan, at an address of it that is mapped.
+    fn young_entries(&self) -> Vec<Probe> {
+        let (level, areas) = (self.set.level, self.blocks.areas());
+        let entries = (0..self.set.entries()).filter(|index| self.set.is_young(*index));
+        let range = |index: u64| {
+            let start = self.set.range.start + (index << level.shift());
+            Range::new(self.set.range.space, start, start + level.entry_bytes())
+        };
+        let mapped = entries.filter_map(|index| overlaps(areas, range(index)).next());
+        mapped.map(|part| Probe::test(part.at(0), level)).collect()
+    }
+
+    fn close_window(&mut self, start: (Time, Position), end: Time) -> Snapshot {
+        let level = (!self.config.prune).then_some(Level::PTE);
+        let regions = self.blocks.close_window(start.1, self.hand.position(), level);
+        Snapshot { start: start.0, end, samples: self.samples, regions }
+    }
+
+    fn begin_window(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        let now = ports.now();
+        self.update(ports)?;
+        self.samples = 0;
+        self.window_start = Some((now, self.hand.position()));
+        Ok(())
+    }
+}
+
+/// What a scan of a small area is charged for, in entries: calls cost, too.
+const FEWEST_CHARGED: u64 = 64;
+
+impl Instrument for Scan {
+    fn name(&self) -> &'static str {
+        "scan"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let config = &self.config;
+        let setting = |name, value: String| Setting { name, value };
+        vec![
+            setting("sampling", format!("{:?}", config.sampling)),
+            setting("window", format!("{:?}", config.window)),
+            setting("update", format!("{:?}", config.update)),
+            setting("block", config.block.to_string()),
+            setting("entries", config.entries.to_string()),
+            setting("prune", config.prune.to_string()),
+        ]
+    }
+
+    fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
+        let now = ports.now();
+        let mut snapshot = None;
+        let Some(start) = self.window_start else {
+            self.begin_window(ports)?;
+            self.advance(ports.access_bits()?)?;
+            self.next_step = ports.now() + self.config.sampling;
+            return Ok(Step { wake: self.next_step, snapshot });
+        };
+        if now < self.next_step {
+            return Ok(Step { wake: self.next_step, snapshot });
+        }
+        if now - start.0 >= self.config.window {
+            snapshot = Some(self.close_window(start, now));
+            self.begin_window(ports)?;
+        }
+        self.advance(ports.access_bits()?)?;
+        self.next_step = ports.now() + self.config.sampling;
+        Ok(Step { wake: self.next_step, snapshot })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absurd_settings_are_refused() {
+        let refused = |config: Config| config.check().unwrap_err().kind() == ErrorKind::Usage;
+        assert!(refused(Config { sampling: Duration::ZERO, ..Default::default() }));
+        assert!(refused(Config { window: Duration::from_millis(4), ..Default::default() }));
+        assert!(refused(Config { window: Duration::from_secs(400), ..Default::default() }));
+        assert!(refused(Config { block: 3 << 20, ..Default::default() }));
+        assert!(refused(Config { block: 2048, ..Default::default() }));
+        assert!(refused(Config { block: 1 << 30, ..Default::default() }));
+        assert!(refused(Config { entries: 511, ..Default::default() }));
+    }
+}
