@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_workloads::masim::Mode;
+use tierscope_workloads::truth_dir::FILE;
 use tierscope_workloads::units::{parse_bytes, parse_time};
 use tierscope_workloads::{Workload, file};
 
@@ -127,11 +128,38 @@ impl Args {
                 .cause("it is not a multiple of 2MiB")
                 .remedy("take 64MiB"));
         }
+        if self.backing != BackingName::Anon
+            && let Some(area) = workload.areas.iter().find(|area| area.content.is_some())
+        {
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("area `{}` has a content", area.name),
+            )
+            .cause("all its pages would share the same memory")
+            .remedy("use --backing anon"));
+        }
         Ok(match self.backing {
             BackingName::Anon => Backing::Anonymous { huge: self.huge },
             BackingName::Memfd => Backing::Memfd { chunk },
             BackingName::Filler => Backing::Filler,
         })
+    }
+
+    /// Refuses to write over a truth, and takes away what an earlier run said to be ready, before
+    /// anything is mapped.
+    pub(crate) fn check_outputs(&self) -> Result<()> {
+        if let Some(dir) = self.truth.as_deref().filter(|dir| dir.join(FILE).exists()) {
+            return Err(Error::new(ErrorKind::Usage, format!("--truth {}", dir.display()))
+                .cause("there is a truth already, and none is written over")
+                .remedy("choose a new directory, or remove this one first"));
+        }
+        match self.ready.as_deref().map(std::fs::remove_file) {
+            Some(Err(e)) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::new(ErrorKind::Io, "--ready: cannot remove the file of an earlier run")
+                    .cause(e))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// When it ends by itself.

@@ -54,6 +54,7 @@ fn run(args: &Args) -> Result<()> {
         println!("{}", room.describe(&needs));
         return Ok(());
     }
+    args.check_outputs()?;
     let (sender, news) = channel();
     signals::listen(sender.clone());
     let Some(mapped) = map(&workload, backing, &news)? else { return Ok(()) };

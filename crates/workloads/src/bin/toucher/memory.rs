@@ -130,12 +130,7 @@ impl Mapped {
             }
         }
         match &area.content {
-            Some(path) if write => self.read_content(area, path),
-            Some(_) => {
-                Err(Error::new(ErrorKind::Usage, format!("area `{}` has a content", area.name))
-                    .cause("its pages would all share the same memory")
-                    .remedy("use --backing anon"))
-            }
+            Some(path) => self.read_content(area, path),
             None => Ok(()),
         }
     }

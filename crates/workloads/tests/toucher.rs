@@ -1,0 +1,167 @@
+//! The program `toucher` from the outside.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use tierscope_core::Time;
+use tierscope_workloads::truth_dir::{Replay, TruthDir};
+
+fn toucher(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toucher"));
+    command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    toucher(args).output().unwrap()
+}
+
+fn error(args: &[&str]) -> (i32, String) {
+    let output = run(args);
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn truth_of(dir: &Path) -> TruthDir {
+    TruthDir::open(dir).unwrap()
+}
+
+/// Starts a toucher whose standard output says first that it is ready.
+fn ready(args: &[&str]) -> (Child, BufReader<std::process::ChildStdout>, String) {
+    let mut child = toucher(args).args(["--ready-fd", "1"]).spawn().unwrap();
+    let mut from = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    from.read_line(&mut line).unwrap();
+    (child, from, line)
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn every_backing_is_touched_as_the_truth_says() {
+    for backing in ["anon", "memfd"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_str().unwrap();
+        let spec = "drift:space=32MiB,window=4MiB,step=4MiB,every=60ms,time=240ms,writes=0.5";
+        let output = run(&[
+            spec,
+            "--backing",
+            backing,
+            "--threads",
+            "2",
+            "--grain",
+            "20ms",
+            "--truth",
+            path,
+        ]);
+        assert!(output.status.success(), "{output:?}");
+        let truth = truth_of(dir.path());
+        let (first, last) = truth.span().unwrap();
+        assert_eq!((last - first).as_millis(), 240);
+        assert_eq!(truth.end().unwrap().cause, "the workload ended");
+        assert_eq!(truth.changes().len(), 4);
+        let mut replay = Replay::new(&truth);
+        for piece in truth.pieces() {
+            let (begin, end) = (Time(piece.begin_ns), Time(piece.end_ns));
+            replay.until(end).unwrap();
+            let hot = truth.hot(begin, end).unwrap().ranges;
+            assert!(replay.touched(begin).minus(hot).is_empty());
+        }
+        let told: u64 = truth.pieces().iter().flat_map(|piece| &piece.touches).sum();
+        let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(summary["touches"], told);
+        assert!(told > 0);
+    }
+}
+
+#[test]
+fn sigterm_ends_a_truth_cleanly() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("truth");
+    let spec = "contiguous:space=8MiB,hot=1MiB";
+    let (mut child, _out, line) = ready(&[
+        spec,
+        "--passes",
+        "0",
+        "--rate",
+        "100000",
+        "--grain",
+        "10ms",
+        "--truth",
+        path.to_str().unwrap(),
+    ]);
+    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(said["pid"], child.id());
+    while std::fs::read_to_string(path.join("truth.jsonl")).unwrap().lines().count() < 4 {
+        std::thread::yield_now();
+    }
+    signal(&child, "-TERM");
+    assert!(child.wait().unwrap().success());
+    let truth = truth_of(&path);
+    assert_eq!(truth.end().unwrap().cause, "SIGTERM");
+    assert_eq!(truth.begin().areas[0].start, said["areas"][0]["start"].as_u64().unwrap());
+    Replay::new(&truth).until(Time(u64::MAX)).unwrap();
+}
+
+#[test]
+fn phases_wait_for_their_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let (mut child, _out, _) =
+        ready(&["zipf:space=1MiB,time=20ms", "--start", "signal", "--truth", path]);
+    assert_eq!(truth_of(dir.path()).span(), None);
+    signal(&child, "-USR1");
+    assert!(child.wait().unwrap().success());
+    let (first, last) = truth_of(dir.path()).span().unwrap();
+    assert_eq!((last - first).as_millis(), 20);
+}
+
+#[test]
+fn nothing_starts_that_cannot_end_well() {
+    let (code, text) = error(&["contiguous:space=100TiB"]);
+    assert_eq!(code, 3);
+    assert!(
+        text.starts_with(
+            "toucher: not enough memory: 100.0 TiB of data and 200.4 GiB of page tables are needed"
+        ),
+        "{text}"
+    );
+    let (code, text) = error(&["contiguous:space=1TiB,heat=1"]);
+    assert_eq!(code, 2);
+    assert!(text.contains("column 23: `contiguous` knows no `heat`"), "{text}");
+    let (code, text) = error(&["/nowhere.toml"]);
+    assert_eq!(code, 1);
+    assert!(text.contains("cannot read workload /nowhere.toml"), "{text}");
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("truth.jsonl"), "").unwrap();
+    let (code, text) = error(&["zipf:space=1MiB", "--truth", dir.path().to_str().unwrap()]);
+    assert_eq!(code, 2);
+    assert!(text.contains("none is written over"), "{text}");
+}
+
+#[test]
+fn what_is_printed_as_toml_is_the_same_workload() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("w.toml");
+    let first = run(&["scattered:space=1GiB,ranges=7,share=0.9", "--toml"]).stdout;
+    std::fs::write(&file, &first).unwrap();
+    assert_eq!(run(&[file.to_str().unwrap(), "--toml"]).stdout, first);
+}
+
+/// All configurations that come with tierscope can be read.
+#[test]
+fn ready_made_configurations_are_whole() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "cfg" || e == "toml") {
+            let output = run(&[path.to_str().unwrap(), "--toml"]);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 10, "{seen}");
+}
