@@ -29,6 +29,26 @@ pub fn conforms(machine: &mut dyn Touchable, area: Range) {
     pruned_scans_miss_nothing(machine, area);
 }
 
+/// Two mappings beneath one level-2 entry, each with a page that was touched: a pruned clearing scan
+/// must judge the entry once and report both. The second look would find it old, and lose the
+/// second page.
+///
+/// # Panics
+/// With what was violated.
+pub fn a_shared_upper_entry_is_judged_once(machine: &mut dyn Touchable, pages: [Addr; 2]) {
+    let entry = Level::PMD.entry_of(pages[0]);
+    assert!(entry.contains(pages[1]), "both pages lie beneath one entry");
+    clear_all(machine, entry);
+    pages.iter().for_each(|page| machine.touch(*page));
+    let mode = ScanMode { clear: true, prune: true, present: false };
+    let seen = scan(machine, entry, Level::PTE, mode);
+    for page in pages {
+        let index = (page.at - entry.start) / 4096;
+        assert!(seen.is_young(index), "page {index} of a shared entry");
+    }
+    assert_eq!(seen.young_count(), 2, "and no other");
+}
+
 fn judge(machine: &mut dyn Touchable, mut probe: Probe) -> Probe {
     let access = machine.access_bits().expect("the suite needs access bits");
     access.probe(std::slice::from_mut(&mut probe)).expect("a probe succeeds");

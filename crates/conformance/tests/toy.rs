@@ -24,3 +24,12 @@ fn a_huge_leaf_answers_for_all_its_pages() {
     assert!(probe.is_young());
     assert_eq!(probe.answer.reached, Some(Level::PMD));
 }
+
+#[test]
+fn two_mappings_beneath_one_entry_are_both_seen() {
+    let (first, second) =
+        (Range::new(SpaceId(0), 0, MIB), Range::new(SpaceId(0), MIB + 4096, 2 * MIB));
+    let mut toy = Toy::new(&[first, second], idle());
+    let pages = [first.at(8192), second.at(8192)];
+    access_bits::a_shared_upper_entry_is_judged_once(&mut toy, pages);
+}

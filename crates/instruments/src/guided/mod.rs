@@ -15,12 +15,12 @@
 //! nothing is split, so nothing has to converge. For the rest of the window it sleeps, while
 //!
 //! 3. the leaves of some hot entries, cleared at the end of the burst, gather touches. They are
-//!    read at the end of the window ([`leaf`]): a hot entry is called hot once its leaves have
+//!    read at the end of the window (`leaf.rs`): a hot entry is called hot once its leaves have
 //!    confirmed it, and only as far as they were touched. Where many entries were checked and
-//!    nearly all found hot all over, they vouch for the ones not checked yet ([`heat::Peers`]).
+//!    nearly all found hot all over, they vouch for the ones not checked yet (`Peers` in `heat.rs`).
 //!
 //! A budget of entries a window bounds 1 to 3. Where the accessed part is too large for it, tables
-//! take turns, and counts look back over several windows ([`heat::HORIZON`]).
+//! take turns, and counts look back over several windows (`HORIZON` in `heat.rs`).
 
 mod draw;
 mod heat;

@@ -1,0 +1,4 @@
+set -eo pipefail
+insmod /lab/tierscope.ko
+conform
+rmmod tierscope
