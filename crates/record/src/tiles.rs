@@ -431,3 +431,143 @@ impl Ord for Block {
         self.error.total_cmp(&other.error).then(place(other).cmp(&place(self)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tierscope_core::{Region, Time};
+
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    fn region(start: u64, end: u64, hits: f32) -> Region {
+        let range = Range::new(SpaceId(0), start, end);
+        Region { range, hits, samples: 40, age: 0, level: None, confidence: 1.0 }
+    }
+
+    fn snapshot(window: u64, regions: Vec<Region>) -> Snapshot {
+        Snapshot { start: Time(window * 200), end: Time(window * 200 + 200), samples: 40, regions }
+    }
+
+    fn tiles(windows: u64, regions: impl Fn(u64) -> Vec<Region>) -> Vec<Tile> {
+        let mut pyramid = Pyramid::default();
+        (0..windows).flat_map(|w| pyramid.window(&snapshot(w, regions(w)))).collect()
+    }
+
+    #[test]
+    fn each_zoom_comes_with_the_window_that_completes_it() {
+        let tiles = tiles(64, |_| vec![region(0, GIB, 40.0)]);
+        let names: Vec<_> = tiles.iter().map(|tile| (tile.zoom, tile.index)).collect();
+        let ones = (0..8).map(|index| (1, index));
+        assert_eq!(names, ones.chain([(2, 0)]).collect::<Vec<_>>());
+        let whole = Bin { space: SpaceId(0), start: 0, shift: 30, heat: 255, seen: 255 };
+        assert!(tiles.iter().all(|tile| tile.bins == [whole]));
+    }
+
+    // 1 TiB, cold but for one page: the page keeps its place and its heat, for a bin a halving.
+    #[test]
+    fn a_needle_in_a_terabyte_keeps_its_heat() {
+        let needle = 777 * GIB + 123 * 4096;
+        let regions = |_| {
+            vec![
+                region(0, needle, 0.0),
+                region(needle, needle + 4096, 40.0),
+                region(needle + 4096, 1 << 40, 0.0),
+            ]
+        };
+        for tile in tiles(512, regions) {
+            let hot: Vec<_> = tile.bins.iter().filter(|bin| bin.heat > 0).collect();
+            let page = Bin { space: SpaceId(0), start: needle, shift: 12, heat: 255, seen: 255 };
+            assert_eq!(hot, [&page], "zoom {}", tile.zoom);
+            assert!(tile.bins.len() <= 29, "{} bins", tile.bins.len());
+        }
+    }
+
+    // Hot for one window in eight; the upper half looked at in one window in eight.
+    #[test]
+    fn time_is_averaged_and_gaps_in_looking_are_told() {
+        let tiles = tiles(8, |window| {
+            let mut regions = vec![region(0, MIB, if window == 0 { 40.0 } else { 0.0 })];
+            if window == 7 {
+                regions.push(region(MIB, 2 * MIB, 40.0));
+            }
+            regions
+        });
+        let shown: Vec<_> =
+            tiles[0].bins.iter().map(|b| (b.start / MIB, b.shift, b.heat, b.seen)).collect();
+        assert_eq!(shown, [(0, 20, 32, 255), (1, 20, 255, 32)]);
+    }
+
+    #[test]
+    fn heat_ever_so_small_is_not_cold() {
+        let hits = |window| if window == 5 { 0.001 } else { 0.0 };
+        let tiles = tiles(512, |window| vec![region(0, MIB, hits(window))]);
+        assert!(tiles.iter().filter(|t| t.index == 0).all(|tile| tile.bins[0].heat == 1));
+    }
+
+    prop_compose! {
+        /// Up to eight windows of a few regions of whole pages.
+        fn some_windows()(
+            windows in prop::collection::vec(prop::collection::vec((0u64..12, 0u64..12, 0u32..=40), 0..8), 1..9)
+        ) -> Vec<Vec<Region>> {
+            let of = |parts: Vec<(u64, u64, u32)>| {
+                let mut at = 0;
+                let place = |(gap, pages, hits): (u64, u64, u32)| {
+                    let start = at + gap;
+                    at = start + pages;
+                    region(start * 4096, at * 4096, hits as f32)
+                };
+                parts.into_iter().map(place).filter(|r| !r.range.is_empty()).collect()
+            };
+            windows.into_iter().map(of).collect()
+        }
+    }
+
+    /// Frequency and looks of a page, by going through every window.
+    fn naive(windows: &[Vec<Region>], page: u64) -> (f64, f64) {
+        let holds = |r: &&Region| r.range.start <= page * 4096 && page * 4096 < r.range.end;
+        let seen = windows.iter().filter_map(|regions| regions.iter().find(holds));
+        let frequencies: Vec<f64> = seen.map(Region::frequency).collect();
+        (frequencies.iter().sum(), frequencies.len() as f64)
+    }
+
+    proptest! {
+        // With bins to spare, a tile says of every page what going through all windows says.
+        #[test]
+        fn a_tile_equals_the_windows_page_by_page(windows in some_windows()) {
+            let all = |window: u64| windows.get(window as usize).cloned().unwrap_or_default();
+            let tile = tiles(8, all).remove(0);
+            for page in 0..200 {
+                let (hot, seen) = naive(&windows, page);
+                let bin = tile.bins.iter().find(|b| b.range().start <= page * 4096 && page * 4096 < b.range().end);
+                match bin {
+                    None => prop_assert_eq!(seen, 0.0, "page {}", page),
+                    Some(bin) => {
+                        prop_assert!((share_of(bin.seen) - seen / 8.0).abs() < 0.003, "page {page}");
+                        prop_assert!((share_of(bin.heat) - hot / seen.max(1.0)).abs() < 0.005, "page {page}");
+                    }
+                }
+            }
+        }
+
+        // However few the bins, they are disjoint, aligned, and miss nothing that was seen.
+        #[test]
+        fn few_bins_cover_all(windows in some_windows(), budget in 1usize..12) {
+            let mut sum = Sum::default();
+            for regions in &windows {
+                sum.add(regions.iter().map(|r| Part::new(r.range, 200, r.frequency())), 200);
+            }
+            let bins = sum.bins(budget);
+            prop_assert!(bins.len() <= budget.max(1));
+            prop_assert!(bins.iter().all(Bin::is_sane));
+            prop_assert!(bins.windows(2).all(|pair| pair[0].range().end <= pair[1].start));
+            let bytes: u64 = bins.iter().map(|b| b.range().bytes()).sum();
+            for region in windows.iter().flatten() {
+                let inside: u64 = bins.iter().filter_map(|b| b.range().intersect(&region.range)).map(|r| r.bytes()).sum();
+                prop_assert_eq!(inside, region.range.bytes());
+            }
+            prop_assert!(windows.iter().flatten().next().is_none() || bytes > 0);
+        }
+    }
+}

@@ -62,7 +62,7 @@ fn least_gap(shown: &[Range], rows: u64, gap: &impl Fn(&[Range]) -> u64) -> u64 
     let mut gaps: Vec<u64> = shown.windows(2).map(gap).filter(|gap| *gap >= row).collect();
     gaps.sort_unstable_by(|a, b| b.cmp(a));
     match gaps.get((rows / 3) as usize) {
-        Some(crowded) => crowded.saturating_add(1).min(u64::MAX),
+        Some(crowded) => crowded.saturating_add(1),
         None => row,
     }
 }

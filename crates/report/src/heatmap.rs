@@ -121,8 +121,7 @@ pub fn heatmap(recording: &Recording, view: &View, grid: Grid) -> Result<Heatmap
     let shown = shown(recording, &windows, view, &layouts)?;
     let blocks = areas::blocks(&shown, grid.rows);
     let mut canvas = Canvas::new(&blocks, columns);
-    let coarsest = (0..20).rev().find(|zoom| windows_in(*zoom) as usize * columns <= windows.len());
-    recording.heat(windows.clone(), coarsest.unwrap_or(0), |heat| {
+    recording.heat(windows.clone(), coarsest(windows.len(), columns), |heat| {
         canvas.add(&heat, &axis, view);
         Ok(())
     })?;
@@ -137,6 +136,12 @@ pub fn heatmap(recording: &Recording, view: &View, grid: Grid) -> Result<Heatmap
         columns,
         areas: canvas.areas(&blocks, &layouts),
     })
+}
+
+/// The coarsest zoom whose tiles are no wider than a column.
+fn coarsest(windows: usize, columns: usize) -> u8 {
+    let fits = |zoom: &u8| windows_in(*zoom).saturating_mul(columns as u64) <= windows as u64;
+    (0..u8::MAX).take_while(fits).last().unwrap_or(0)
 }
 
 /// Time as columns.

@@ -175,9 +175,10 @@ fn means_of_windows(
 }
 
 fn means_of_tiles(recording: &Recording, windows: &Span<usize>, view: &View) -> Result<Vec<Mean>> {
-    let coarsest = (0..).find(|zoom| windows_in(zoom + 1) as usize * 64 > windows.len());
+    let wide = |zoom: &u8| windows_in(*zoom).saturating_mul(64) > windows.len() as u64;
+    let coarsest = (1..u8::MAX).find(wide).unwrap_or(1) - 1;
     let mut means = Means::default();
-    recording.heat(windows.clone(), coarsest.unwrap_or(0), |heat| {
+    recording.heat(windows.clone(), coarsest, |heat| {
         let nanos = heat.time.end.0.saturating_sub(heat.time.start.0).max(1);
         for part in &heat.parts {
             if let Some(range) = view.clip(&part.range) {

@@ -1,12 +1,10 @@
 //! What goes in comes out, in any order, finished or not.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use common::{frames, meta, open, read_all, record};
+use crate::common::{frames, meta, open, read_all, record};
 use proptest::prelude::*;
 use tierscope_core::drive::Sink;
 use tierscope_record::{Memory, Recorder, Recording, Source, Store, Table};

@@ -1,11 +1,9 @@
 //! Whatever happens to the files, windows committed before are there and nothing is invented.
 
-mod common;
-
 use std::io;
 use std::sync::Arc;
 
-use common::{frames, meta, open, read_all, record};
+use crate::common::{frames, meta, open, read_all, record};
 use proptest::prelude::*;
 use tierscope_core::drive::Sink;
 use tierscope_core::{
@@ -18,7 +16,7 @@ fn config(cases: u32) -> ProptestConfig {
 }
 
 /// Ten windows of one region; mappings with the first.
-fn ten() -> Vec<Frame> {
+pub(crate) fn ten() -> Vec<Frame> {
     let range = Range::new(SpaceId(0), 0x1000, 0x9000);
     let name: Arc<str> = "redis".into();
     let mapping = Mapping { range, backing: Backing::Heap, name: name.clone(), writable: true };

@@ -1,0 +1,7 @@
+//! Tests of whole recordings.
+
+mod common;
+mod corpus;
+mod damage;
+mod heat;
+mod round_trip;
