@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
-use tierscope_core::metrics::{Accuracy, HOT_FREQUENCY};
+use tierscope_core::metrics::Accuracy;
 use tierscope_core::{Range, RangeSet, SpaceId};
 use tierscope_workloads::truth::Truth;
 
@@ -14,17 +14,11 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
 use crate::progress::say;
 
-/// What `tierscope report regions --json` says, as far as it matters here.
+/// What `tierscope report regions --json` says, as far as it matters here: by default the mean of
+/// the last 5 s.
 #[derive(Debug, Deserialize)]
 struct Regions {
-    regions: Vec<Region>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Region {
-    start: u64,
-    end: u64,
-    hot: bool,
+    hot: Vec<(u64, u64)>,
 }
 
 /// Precision and recall by bytes (METRICS.md).
@@ -78,14 +72,16 @@ fn reported(recording: &Path) -> Result<RangeSet> {
     let text =
         capture(Command::new(tierscope).args(["report", "regions", "--json"]).arg(recording))?;
     let regions: Regions = serde_json::from_str(&text).map_err(|e| foreign(recording, e))?;
-    let hot = regions.regions.iter().filter(|region| region.hot);
-    Ok(hot.map(|region| Range::new(SpaceId(0), region.start, region.end)).collect())
+    Ok(ranges(&regions.hot))
+}
+
+fn ranges(all: &[(u64, u64)]) -> RangeSet {
+    all.iter().map(|(start, end)| Range::new(SpaceId(0), *start, *end)).collect()
 }
 
 fn compare(reported: &RangeSet, truth: &Truth) -> Figures {
-    let hot: RangeSet =
-        truth.hot.iter().map(|[start, end]| Range::new(SpaceId(0), *start, *end)).collect();
-    let accuracy = Accuracy::of(reported, &hot);
+    let hot: Vec<(u64, u64)> = truth.hot.iter().map(|[start, end]| (*start, *end)).collect();
+    let accuracy = Accuracy::of(reported, &ranges(&hot));
     Figures {
         precision: accuracy.precision().unwrap_or(0.0),
         recall: accuracy.recall().unwrap_or(0.0),
@@ -96,7 +92,7 @@ fn compare(reported: &RangeSet, truth: &Truth) -> Figures {
 
 fn foreign(path: &Path, error: serde_json::Error) -> Error {
     Error::new(Kind::Job, path.display().to_string(), format!("not what was expected: {error}"))
-        .remedy(format!("are `lab` and `tierscope` built from the same tree? hot is a frequency of {HOT_FREQUENCY}"))
+        .remedy("are `lab` and `tierscope` built from the same tree?")
 }
 
 #[cfg(test)]

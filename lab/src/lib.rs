@@ -5,6 +5,7 @@
 //! instruments or recordings: a scenario's job calls the programs that do.
 
 pub mod accuracy;
+pub mod bench;
 pub mod command;
 pub mod console;
 pub mod cpio;

@@ -9,7 +9,7 @@ use tierscope_lab::kernels::Matrix;
 use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
-use tierscope_lab::{first_light, progress, suite, support};
+use tierscope_lab::{bench, first_light, kbuild, progress, suite, support};
 
 /// Run tierscope on real kernels in QEMU (TCG).
 ///
@@ -54,6 +54,14 @@ enum Verb {
         #[arg(long, default_value = "")]
         only: String,
     },
+    /// Measure a chapter: target/bench/CHAPTER.json.
+    Bench {
+        /// Chapter.
+        #[arg(value_parser = ["light"])]
+        chapter: String,
+    },
+    /// Build our modules for every kernel, with sparse.
+    Modules,
     /// List scenarios and kernels.
     List,
     /// Print the kernel table of SUPPORT.md.
@@ -155,6 +163,8 @@ fn dispatch(verb: Verb) -> Result<()> {
             first_light::run(matrix.kernel(&kernel)?, Scenario::load("first-light")?, seconds)
         }
         Verb::Test { only } => test(&matrix, &only),
+        Verb::Bench { .. } => bench::light(&matrix),
+        Verb::Modules => modules(&matrix),
         Verb::List => list(&matrix),
         Verb::Support => {
             print!("{}", support::table(&matrix));
@@ -180,6 +190,16 @@ fn test(matrix: &Matrix, only: &str) -> Result<()> {
     let tree = |name: &str| Ok((name.to_owned(), kernel(matrix, name)?));
     let kernels = matrix.names().into_iter().map(tree).collect::<Result<Vec<_>>>()?;
     suite::run_all(matrix, &kernels, only)
+}
+
+fn modules(matrix: &Matrix) -> Result<()> {
+    for name in matrix.names() {
+        let tree = kernel(matrix, name)?;
+        for module in kbuild::names() {
+            println!("{name} {}", kbuild::build(module, &tree, true)?.display());
+        }
+    }
+    Ok(())
 }
 
 fn list(matrix: &Matrix) -> Result<()> {

@@ -1,0 +1,351 @@
+//! `make bench-light`: figures beside their bars, in target/bench/light.json.
+//!
+//! A chapter is one command and the rows that come of it. A chapter whose rows are in the file is
+//! not run again, so that a bench that was interrupted goes on where it stopped; a row that falls
+//! short of its bar stays in.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::accuracy;
+use crate::error::{Context, Error, Kind, Result};
+use crate::fetch::{self, Tree};
+use crate::kernels::Matrix;
+use crate::paths;
+use crate::progress::say;
+use crate::run::{self, Done, Options};
+use crate::scenario::Scenario;
+
+/// One figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// What was measured, and where.
+    pub name: String,
+    /// The figure.
+    pub value: f64,
+    /// Its unit.
+    pub unit: String,
+    /// The bar, like `>= 0.9`; empty: the figure is told, not judged.
+    pub target: String,
+    /// Whether the bar holds; true without a bar.
+    pub holds: bool,
+    /// What measures it again.
+    pub command: String,
+}
+
+/// A bar to hold.
+#[derive(Debug, Clone, Copy)]
+enum Bar {
+    Least(f64),
+    Most(f64),
+    None,
+}
+
+impl Bar {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Bar::Least(bar) => value >= bar,
+            Bar::Most(bar) => value <= bar,
+            Bar::None => true,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Bar::Least(bar) => format!(">= {bar}"),
+            Bar::Most(bar) => format!("<= {bar}"),
+            Bar::None => String::new(),
+        }
+    }
+}
+
+fn row(name: String, value: f64, unit: &str, bar: Bar, command: &str) -> Row {
+    let (target, holds) = (bar.text(), bar.holds(value));
+    Row { name, value, unit: unit.to_owned(), target, holds, command: command.to_owned() }
+}
+
+/// The file of rows.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Table {
+    rows: Vec<Row>,
+}
+
+impl Table {
+    fn load(path: &Path) -> Result<Self> {
+        match fs::read_to_string(path) {
+            Ok(text) => serde_json::from_str(&text).map_err(|e| {
+                Error::new(Kind::Usage, path.display().to_string(), e)
+                    .remedy("remove the file to begin anew")
+            }),
+            Err(_) => Ok(Table::default()),
+        }
+    }
+
+    fn has(&self, command: &str) -> bool {
+        self.rows.iter().any(|row| row.command == command)
+    }
+
+    /// Adds rows and writes the file whole, by renaming.
+    fn add(&mut self, rows: Vec<Row>, path: &Path) -> Result<()> {
+        for row in &rows {
+            let mark = if row.holds { "holds" } else { "FALLS SHORT" };
+            println!(
+                "{:<60} {:>14.4} {:<10} {:<12} {mark}",
+                row.name, row.value, row.unit, row.target
+            );
+        }
+        self.rows.extend(rows);
+        let aside = path.with_extension("json.new");
+        let text = serde_json::to_string_pretty(self).unwrap_or_default();
+        fs::write(&aside, text + "\n").at(aside.display())?;
+        fs::rename(&aside, path).at(path.display())
+    }
+}
+
+/// Probes of the stress row of each kernel.
+const STRESS_PROBES: f64 = 1e8;
+
+/// Runs the chapters of `light` that are not in the file yet.
+///
+/// # Errors
+/// A chapter could not be measured; the others were.
+pub fn light(matrix: &Matrix) -> Result<()> {
+    let path = paths::root().join("target/bench/light.json");
+    let dir = path.parent().unwrap_or(&path);
+    fs::create_dir_all(dir).at(dir.display())?;
+    let mut table = Table::load(&path)?;
+    let mut failed = Vec::new();
+    for chapter in chapters(matrix) {
+        let command = chapter.command();
+        if table.has(&command) {
+            say(format!("{command}: there already"));
+            continue;
+        }
+        say(&command);
+        match chapter.measure(matrix, &command) {
+            Ok(rows) => table.add(rows, &path)?,
+            Err(error) => {
+                eprintln!("lab: {error}");
+                failed.push(command);
+            }
+        }
+    }
+    match failed.as_slice() {
+        [] => Ok(()),
+        some => {
+            Err(Error::new(Kind::Job, "bench light", format!("not measured: {}", some.join("; "))))
+        }
+    }
+}
+
+enum Chapter {
+    Accuracy(String),
+    Cost(String),
+    Stress(String),
+    Ci,
+}
+
+fn chapters(matrix: &Matrix) -> Vec<Chapter> {
+    let each = |make: fn(String) -> Chapter| {
+        matrix.names().into_iter().rev().map(move |name| make(name.to_owned()))
+    };
+    let mut all: Vec<Chapter> = each(Chapter::Accuracy).collect();
+    all.extend(each(Chapter::Cost));
+    all.extend(each(Chapter::Stress));
+    all.push(Chapter::Ci);
+    all
+}
+
+impl Chapter {
+    fn command(&self) -> String {
+        let lab = |job: &str, kernel: &str| format!("target/debug/lab run {job} --kernel {kernel}");
+        match self {
+            Chapter::Accuracy(kernel) => lab("first-light", kernel),
+            Chapter::Cost(kernel) => lab("bench-probe", kernel),
+            Chapter::Stress(kernel) => {
+                format!("{} --set probes={STRESS_PROBES} --timeout 7200", lab("stress", kernel))
+            }
+            Chapter::Ci => ".ci/run in a fresh clone".to_owned(),
+        }
+    }
+
+    fn measure(&self, matrix: &Matrix, command: &str) -> Result<Vec<Row>> {
+        match self {
+            Chapter::Accuracy(kernel) => accuracy_rows(kernel, &tree(matrix, kernel)?, command),
+            Chapter::Cost(kernel) => cost_rows(kernel, &tree(matrix, kernel)?, command),
+            Chapter::Stress(kernel) => stress_rows(kernel, &tree(matrix, kernel)?, command),
+            Chapter::Ci => ci_rows(command),
+        }
+    }
+}
+
+fn tree(matrix: &Matrix, kernel: &str) -> Result<Tree> {
+    fetch::tree(matrix.kernel(kernel)?)
+}
+
+fn finished(scenario: &Scenario, kernel: &str, tree: &Tree) -> Result<Done> {
+    let done = run::run(scenario, kernel, tree, &Options::default())?;
+    run::judge(&scenario.name, &done)?;
+    Ok(done)
+}
+
+fn accuracy_rows(kernel: &str, tree: &Tree, command: &str) -> Result<Vec<Row>> {
+    let done = finished(&Scenario::load("first-light")?, kernel, tree)?;
+    let figures = accuracy::measure(&done.out)?;
+    let named = |what: &str| format!("Redis, hot bytes, {what}, Linux {kernel}");
+    Ok(vec![
+        row(named("recall"), figures.recall, "share", Bar::Least(0.9), command),
+        row(named("precision"), figures.precision, "share", Bar::None, command),
+        row(named("true"), figures.true_bytes as f64 / 1e6, "MB", Bar::None, command),
+        row(named("reported"), figures.reported_bytes as f64 / 1e6, "MB", Bar::None, command),
+    ])
+}
+
+/// What probe-bench prints.
+#[derive(Debug, Deserialize)]
+struct Costs {
+    rows: Vec<Cost>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cost {
+    name: String,
+    value: f64,
+    unit: String,
+    lock_p99_us: f64,
+    lock_max_us: f64,
+}
+
+fn cost_rows(kernel: &str, tree: &Tree, command: &str) -> Result<Vec<Row>> {
+    let done = finished(&Scenario::load("bench-probe")?, kernel, tree)?;
+    let costs: Costs = read_json(&done.out.join("probe.json"))?;
+    let rows = costs.rows.iter().flat_map(|cost| {
+        let named = |what: &str| format!("{}{what}, Linux {kernel}", cost.name);
+        [
+            row(named(""), cost.value, &cost.unit, Bar::None, command),
+            row(named(", lock hold p99"), cost.lock_p99_us, "µs", Bar::Most(1000.0), command),
+            row(named(", lock hold longest"), cost.lock_max_us, "µs", Bar::None, command),
+        ]
+    });
+    Ok(rows.collect())
+}
+
+fn stress_rows(kernel: &str, tree: &Tree, command: &str) -> Result<Vec<Row>> {
+    let mut scenario = Scenario::load("stress")?;
+    scenario.assign(&format!("probes={STRESS_PROBES}"))?;
+    scenario.timeout_s = 7200;
+    let done = run::run(&scenario, kernel, tree, &Options::default())?;
+    let verdict = run::judge(&scenario.name, &done);
+    if let Err(error) = &verdict {
+        eprintln!("lab: {error}");
+    }
+    let report: serde_json::Value = read_json(&done.out.join("prober.json"))?;
+    let count = |key: &str| report[key].as_f64().unwrap_or(0.0);
+    let failures =
+        report["failures"].as_array().map_or(1, Vec::len) + usize::from(verdict.is_err());
+    let named = |what: &str| format!("stress, {what}, Linux {kernel}");
+    Ok(vec![
+        row(named("probes"), count("probes"), "probes", Bar::Least(STRESS_PROBES), command),
+        row(named("scans"), count("scans"), "scans", Bar::None, command),
+        row(
+            named("targets that ended or executed while watched"),
+            count("gone"),
+            "targets",
+            Bar::Least(1.0),
+            command,
+        ),
+        row(
+            named("oops, leak, wrong unload"),
+            failures as f64,
+            "failures",
+            Bar::Most(0.0),
+            command,
+        ),
+    ])
+}
+
+/// `.ci/run` in a clone that holds nothing that was built or fetched.
+fn ci_rows(command: &str) -> Result<Vec<Row>> {
+    let clone = paths::root().join("target/bench/clone");
+    if clone.exists() {
+        fs::remove_dir_all(&clone).at(clone.display())?;
+    }
+    crate::command::output(
+        Command::new("git").args(["clone", "-q"]).arg(paths::root()).arg(&clone),
+    )?;
+    let log = clone.with_extension("log");
+    let started = Instant::now();
+    let passed = ci_run(&clone, &log)?;
+    let minutes = started.elapsed().as_secs_f64() / 60.0;
+    let failed = f64::from(u8::from(!passed));
+    if passed {
+        fs::remove_dir_all(&clone).at(clone.display())?;
+    }
+    Ok(vec![
+        row(".ci/run from a bare clone".to_owned(), minutes, "minutes", Bar::Most(25.0), command),
+        row(
+            format!(".ci/run fails ({})", last_line(&log)),
+            failed,
+            "runs",
+            Bar::Most(0.0),
+            command,
+        ),
+    ])
+}
+
+fn ci_run(clone: &Path, log: &PathBuf) -> Result<bool> {
+    let file = fs::File::create(log).at(log.display())?;
+    let mut ci = Command::new(clone.join(".ci/run"));
+    ci.current_dir(clone).env_remove("CARGO_TARGET_DIR").env_remove("TIERSCOPE_LAB_DIR");
+    let errors = file.try_clone().at(log.display())?;
+    let status = ci.stdin(Stdio::null()).stdout(file).stderr(errors).status().at(".ci/run")?;
+    Ok(status.success())
+}
+
+fn last_line(log: &Path) -> String {
+    fs::read_to_string(log).unwrap_or_default().lines().last().unwrap_or_default().to_owned()
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = fs::read(path).at(path.display())?;
+    serde_json::from_slice(&text).map_err(|e| Error::new(Kind::Job, path.display().to_string(), e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some(value: f64) -> Row {
+        row("x".into(), value, "µs", Bar::Most(1000.0), "measure x")
+    }
+
+    #[test]
+    fn a_row_that_falls_short_says_so() {
+        assert_eq!((some(999.0).holds, some(1001.0).holds), (true, false));
+        assert_eq!(some(1.0).target, "<= 1000");
+        assert!(!row("x".into(), 0.89, "", Bar::Least(0.9), "").holds);
+        assert!(row("x".into(), 0.0, "", Bar::None, "").holds);
+    }
+
+    #[test]
+    fn rows_survive_and_are_not_measured_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("light.json");
+        Table::load(&path).unwrap().add(vec![some(2000.0)], &path).unwrap();
+        let again = Table::load(&path).unwrap();
+        assert_eq!(again.rows, [some(2000.0)]);
+        assert!(again.has("measure x") && !again.has("measure y"));
+    }
+
+    #[test]
+    fn a_broken_file_is_not_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("light.json");
+        fs::write(&path, "{").unwrap();
+        assert!(Table::load(&path).unwrap_err().to_string().contains("remove the file"));
+    }
+}
