@@ -5,6 +5,7 @@
 //! - **Hot**: frequency at least [`HOT_FREQUENCY`] in the last window ([`Region::is_hot`]).
 //! - **Precision**, **recall**, **F1**, **false-hot share**: [`Accuracy`], all by bytes.
 //! - **Detection time**: [`detection_time`].
+//! - **Slowdown**: [`Slowdown`].
 
 use std::time::Duration;
 
@@ -85,6 +86,54 @@ pub fn detection_time(from: Time, windows: &[(Time, bool)]) -> Option<Duration> 
     Some(steady[0].0.since(from))
 }
 
+/// Pairs from which a slowdown may be quoted.
+pub const SLOWDOWN_PAIRS: usize = 20;
+
+/// How much slower a workload is while it is watched.
+///
+/// From one run in which watching goes on and off in turn (ABAB): each pair of neighbours gives the
+/// ratio of the rate without to the rate with, so that drift of the machine cancels out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slowdown {
+    /// How many pairs.
+    pub pairs: usize,
+    /// Mean ratio less 1: 0.02 is 2 % slower, below 0 is faster.
+    pub mean: f64,
+    /// Upper bound of the mean at 95 %, one-sided, by Student's t over the pairs; likewise less 1.
+    pub upper: f64,
+}
+
+impl Slowdown {
+    /// From rates `(with, without)` of each pair. `None` for fewer than two pairs, or a rate that
+    /// is not above 0.
+    #[must_use]
+    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        let sound = |(with, without): &(f64, f64)| {
+            with.is_finite() && without.is_finite() && *with > 0.0 && *without > 0.0
+        };
+        if pairs.len() < 2 || !pairs.iter().all(sound) {
+            return None;
+        }
+        let count = pairs.len() as f64;
+        let ratios = || pairs.iter().map(|(with, without)| without / with - 1.0);
+        let mean = ratios().sum::<f64>() / count;
+        let variance = ratios().map(|r| (r - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        let upper = mean + student_t_95(count - 1.0) * (variance / count).sqrt();
+        Some(Self { pairs: pairs.len(), mean, upper })
+    }
+}
+
+/// The 95 % quantile of Student's t, by its expansion around the normal quantile (Abramowitz and
+/// Stegun, 26.7.5): off by less than 0.001 from 5 degrees of freedom on, too small below.
+fn student_t_95(freedom: f64) -> f64 {
+    const Z: f64 = 1.644_853_626_951;
+    let power = |n: i32| Z.powi(n);
+    Z + (power(3) + Z) / (4.0 * freedom)
+        + (5.0 * power(5) + 16.0 * power(3) + 3.0 * Z) / (96.0 * freedom.powi(2))
+        + (3.0 * power(7) + 19.0 * power(5) + 17.0 * power(3) - 15.0 * Z)
+            / (384.0 * freedom.powi(3))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,5 +189,31 @@ mod tests {
         assert_eq!(detection_time(Time(0), &windows), Some(Duration::from_nanos(30)));
         assert_eq!(detection_time(Time(0), &windows[..5]), None);
         assert_eq!(detection_time(Time(25), &windows), Some(Duration::from_nanos(5)));
+    }
+
+    // Ratios 1.00, 1.02, 1.04: mean 2 %, standard deviation 2 %, standard error 2 % / sqrt 3; t of
+    // two degrees of freedom is 2.92 (here 2.85): 2 % + 2.85 * 1.155 % = 5.3 %.
+    #[test]
+    fn slowdown_of_three_pairs_by_hand() {
+        let slowdown = Slowdown::of(&[(100.0, 100.0), (100.0, 102.0), (100.0, 104.0)]).unwrap();
+        assert_eq!(slowdown.pairs, 3);
+        assert!((slowdown.mean - 0.02).abs() < 1e-12);
+        assert!((slowdown.upper - 0.053).abs() < 0.001, "{slowdown:?}");
+    }
+
+    #[test]
+    fn equal_pairs_leave_no_doubt() {
+        let slowdown = Slowdown::of(&[(50.0, 55.0); 20]).unwrap();
+        assert!((slowdown.mean - 0.1).abs() < 1e-12 && (slowdown.upper - 0.1).abs() < 1e-9);
+        assert_eq!(Slowdown::of(&[(1.0, 1.0)]), None);
+        assert_eq!(Slowdown::of(&[(1.0, 1.0), (0.0, 1.0)]), None);
+    }
+
+    // From any table of the distribution.
+    #[test]
+    fn quantiles_of_student() {
+        for (freedom, quantile) in [(5.0, 2.015), (10.0, 1.812), (19.0, 1.729), (100.0, 1.660)] {
+            assert!((student_t_95(freedom) - quantile).abs() < 0.001, "{freedom}");
+        }
     }
 }
