@@ -53,6 +53,15 @@ impl Proc {
             None => Err(malformed(&path, 1, "Tgid", text.as_bytes())),
         }
     }
+
+    /// Release of the running kernel, as `uname -r`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn kernel_release(&self) -> Result<String> {
+        let text = read_whole(&self.root.join("sys/kernel/osrelease"))?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&text).trim().into())
+    }
 }
 
 /// Whether the process vanished while its files were read.

@@ -1,0 +1,244 @@
+//! The flag table: every flag of every command, with its help.
+
+use std::ffi::OsString;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+use crate::{exit, units};
+
+/// See which memory of a Linux machine is hot and which is cold.
+#[derive(Debug, Parser)]
+#[command(name = "tierscope", version, arg_required_else_help = false)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch a process, a cgroup or a command, and record which of its memory is hot
+    Record(RecordArgs),
+    /// Show what a recording says
+    #[command(subcommand, arg_required_else_help = false)]
+    Report(ReportCommand),
+}
+
+/// Techniques to watch with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InstrumentName {
+    /// ACCESSED bits at all levels of the page table, zooming in (needs the kernel module)
+    Telescope,
+}
+
+/// Telescope's variants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum VariantName {
+    /// Entries never reach beyond the region they stand for
+    Bounded,
+    /// Entries may overshoot their region by less than a quarter
+    Flexible,
+}
+
+/// Flags of `tierscope record`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("target").required(true).args(["pid", "cgroup", "program"])))]
+pub struct RecordArgs {
+    /// Watch the process PID
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Option<u32>,
+
+    /// With -p: watch its descendants as well, those to come included
+    #[arg(long, requires = "pid", conflicts_with_all = ["cgroup", "program"])]
+    pub children: bool,
+
+    /// Watch all processes of a cgroup (version 2) and of those below it
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+
+    /// Start COMMAND and watch it with all its descendants; if it still runs at the end, it is
+    /// ended with SIGTERM
+    #[arg(last = true, value_name = "COMMAND")]
+    pub program: Vec<OsString>,
+
+    /// Directory to write the recording to; must be new or empty
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+
+    /// Technique to watch with
+    #[arg(long, value_enum, default_value = "telescope")]
+    pub instrument: InstrumentName,
+
+    /// Telescope: how entries of the page table fit their region
+    #[arg(long, value_enum, default_value = "bounded")]
+    pub variant: VariantName,
+
+    /// Time between two looks at a region
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
+    pub sampling: Duration,
+
+    /// Time over which hits are counted before regions merge and split
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::duration)]
+    pub window: Duration,
+
+    /// How long to record; without it until the target ends, or until Ctrl-C
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub duration: Option<Duration>,
+
+    /// Time after which processes and mappings are looked up anew
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    pub update: Duration,
+
+    /// No region grows beyond the mapped bytes over this
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub min_regions: usize,
+
+    /// Regions never split beyond this many
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub max_regions: usize,
+
+    /// Seed of the random addresses to look at
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// A fact to keep with the recording; can be given more than once
+    #[arg(long, value_name = "KEY=VALUE", value_parser = annotation)]
+    pub annotate: Vec<(String, String)>,
+
+    /// Print what was recorded as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The reports.
+#[derive(Debug, Subcommand)]
+pub enum ReportCommand {
+    /// What was watched, how much of it is hot, and what watching cost
+    Summary(ReportArgs),
+    /// Heat by address and time
+    Heatmap(ReportArgs),
+    /// The regions of the last window, with the names of their mappings
+    Regions(ReportArgs),
+}
+
+/// Flags of `tierscope report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The recording
+    #[arg(value_name = "DIR")]
+    pub recording: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Only this time since the recording began, like 2s..10s
+    #[arg(long, value_name = "A..B", value_parser = units::time_range)]
+    pub time: Option<Range<Duration>>,
+
+    /// Only these addresses, like 0x7f0000000000..0x7f8000000000
+    #[arg(long, value_name = "A..B", value_parser = units::address_range)]
+    pub addr: Option<Range<u64>>,
+
+    /// Only this space, by its number
+    #[arg(long, value_name = "N")]
+    pub space: Option<u32>,
+
+    /// Use colours; --color alone is --color=always
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "always"
+    )]
+    pub color: When,
+
+    /// Columns to fill; the terminal's by default
+    #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(40..=1000))]
+    pub width: Option<u16>,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+fn annotation(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("give it like KEY=VALUE".into()),
+    }
+}
+
+/// The command line, with the exit codes in every help.
+fn command() -> clap::Command {
+    let with_codes = |command: clap::Command| command.after_help(exit::help());
+    with_codes(Cli::command())
+        .mut_subcommands(|sub| with_codes(sub).mut_subcommands(|sub| sub.after_help(exit::help())))
+}
+
+/// Reads a command line.
+///
+/// # Errors
+/// As clap; help and version are "errors" too.
+pub fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&command().try_get_matches_from(line)?)
+}
+
+/// What clap says of a wrong command line, as one line in our form.
+#[must_use]
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let said = text.split("\n\nUsage:").next().unwrap_or_default();
+    let said = said.split("\n\nFor more information").next().unwrap_or_default();
+    let words: Vec<&str> = said.trim_start_matches("error: ").split_whitespace().collect();
+    format!("cannot understand the command line: {}; see `tierscope --help`", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Result<Cli, clap::Error> {
+        parse(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn the_table_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn one_target_and_no_more() {
+        assert!(words("tierscope record -p 1 -o d").is_ok());
+        assert!(words("tierscope record -o d -- sleep 1").is_ok());
+        assert!(words("tierscope record -o d").is_err());
+        assert!(words("tierscope record -p 1 --cgroup x -o d").is_err());
+        assert!(words("tierscope record --cgroup x --children -o d").is_err());
+        assert!(words("tierscope record -p -1 -o d").is_err());
+    }
+
+    #[test]
+    fn errors_of_clap_are_one_line() {
+        for line in ["tierscope", "tierscope record -p 1", "tierscope record --sampling 5"] {
+            let text = one_line(&words(line).unwrap_err());
+            assert!(!text.contains('\n') && text.contains("; see `tierscope"), "{text}");
+        }
+        assert!(one_line(&words("tierscope").unwrap_err()).contains("requires a subcommand"));
+        let text = one_line(&words("tierscope record -p 1 -o d --sampling 5").unwrap_err());
+        assert!(text.contains("like 5ms"), "{text}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Exit codes: one table, for the program and for its help.
+
+use tierscope_core::ErrorKind;
+
+/// An exit code, what it means, and the errors that end with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Exit {
+    /// The code.
+    pub code: u8,
+    /// For the help.
+    pub meaning: &'static str,
+    /// What ends with it.
+    pub kinds: &'static [ErrorKind],
+}
+
+/// Success.
+pub const OK: u8 = 0;
+
+/// All exit codes.
+pub const EXITS: [Exit; 10] = [
+    Exit { code: OK, meaning: "done; stopped by Ctrl-C or SIGTERM", kinds: &[] },
+    Exit { code: 1, meaning: "any other error", kinds: &[ErrorKind::Other] },
+    Exit { code: 2, meaning: "the arguments make no sense", kinds: &[ErrorKind::Usage] },
+    Exit {
+        code: 3,
+        meaning: "the kernel module, or a feature of the kernel, is missing",
+        kinds: &[ErrorKind::Missing],
+    },
+    Exit { code: 4, meaning: "no permission", kinds: &[ErrorKind::Permission] },
+    Exit { code: 5, meaning: "no such process, cgroup or program", kinds: &[ErrorKind::NoTarget] },
+    Exit {
+        code: 6,
+        meaning: "program and kernel module are of different versions",
+        kinds: &[ErrorKind::Version],
+    },
+    Exit {
+        code: 7,
+        meaning: "the target (-p, --cgroup) was gone before --duration was over, or before a \
+                  window ended; what was recorded is kept",
+        kinds: &[ErrorKind::Gone],
+    },
+    Exit { code: 8, meaning: "reading or writing failed (disk full)", kinds: &[ErrorKind::Io] },
+    Exit { code: 9, meaning: "not a recording, or a damaged one", kinds: &[ErrorKind::Data] },
+];
+
+/// The exit code of an error.
+#[must_use]
+pub fn code_of(kind: ErrorKind) -> u8 {
+    EXITS.iter().find(|exit| exit.kinds.contains(&kind)).map_or(1, |exit| exit.code)
+}
+
+/// The table, for `--help`.
+#[must_use]
+pub fn help() -> String {
+    let line = |exit: &Exit| format!("  {}  {}\n", exit.code, exit.meaning);
+    format!("Exit codes:\n{}", EXITS.iter().map(line).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_what_the_documents_say() {
+        let kinds = [
+            (ErrorKind::Other, 1),
+            (ErrorKind::Usage, 2),
+            (ErrorKind::Missing, 3),
+            (ErrorKind::Permission, 4),
+            (ErrorKind::NoTarget, 5),
+            (ErrorKind::Version, 6),
+            (ErrorKind::Gone, 7),
+            (ErrorKind::Io, 8),
+            (ErrorKind::Data, 9),
+        ];
+        for (kind, code) in kinds {
+            assert_eq!(code_of(kind), code, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_code_once() {
+        let help = help();
+        for code in 0..=9 {
+            assert_eq!(help.matches(&format!("\n  {code}  ")).count(), 1);
+        }
+    }
+}

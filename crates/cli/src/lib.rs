@@ -1,0 +1,10 @@
+//! The `tierscope` command as a library: flags, their meaning, and what is done with them. The
+//! binary adds nothing but `main`.
+
+pub mod args;
+pub mod exit;
+pub mod plan;
+pub mod progress;
+pub mod record;
+pub mod report;
+pub mod units;

@@ -1,0 +1,46 @@
+//! See `tierscope --help`.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use tierscope_cli::args::{self, Cli, Command};
+use tierscope_cli::plan::Plan;
+use tierscope_cli::{exit, record, report};
+use tierscope_core::Result;
+
+fn main() -> ExitCode {
+    let line: Vec<_> = std::env::args_os().collect();
+    let as_text = line.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let ended = match args::parse(line) {
+        Ok(cli) => run(cli, as_text),
+        Err(error) => return say(&error),
+    };
+    match ended {
+        Ok(()) => ExitCode::from(exit::OK),
+        Err(error) => {
+            eprintln!("tierscope: {error}");
+            ExitCode::from(exit::code_of(error.kind()))
+        }
+    }
+}
+
+fn run(cli: Cli, line: String) -> Result<()> {
+    match cli.command {
+        Command::Record(args) => {
+            let as_json = args.json;
+            record::run(&Plan::new(args, line)?, as_json)
+        }
+        Command::Report(command) => report::run(&command),
+    }
+}
+
+/// Help and version go to stdout, what clap will not have to stderr.
+fn say(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        eprintln!("tierscope: {}", args::one_line(error));
+        return ExitCode::from(2);
+    }
+    // Nobody is left to tell if this fails.
+    let _ = write!(std::io::stdout(), "{}", error.render());
+    ExitCode::from(exit::OK)
+}

@@ -1,0 +1,209 @@
+//! What `tierscope record` was asked to do, checked: nothing absurd gets past this point.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tierscope_core::{Error, ErrorKind, Instrument, Result};
+use tierscope_instruments::telescope::{Config, Telescope, Variant};
+use tierscope_linux::Selection;
+
+use crate::args::{InstrumentName, RecordArgs, VariantName};
+use crate::units::show_duration;
+
+/// Below this a look at a region costs more than the time between two looks.
+const LEAST_SAMPLING: Duration = Duration::from_micros(100);
+/// Above this nobody waits for the first window.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// A recording to be made.
+#[derive(Debug)]
+pub struct Plan {
+    /// What to watch.
+    pub selection: Selection,
+    /// What to watch it with.
+    pub instrument: InstrumentName,
+    /// Settings of Telescope; sampling, window and update hold for every instrument.
+    pub telescope: Config,
+    /// How long; `None` until the target ends.
+    pub duration: Option<Duration>,
+    /// Where to write it.
+    pub output: PathBuf,
+    /// What to keep with it.
+    pub annotations: BTreeMap<String, String>,
+    /// The command line, to keep with it.
+    pub command: String,
+}
+
+impl Plan {
+    /// Checks the arguments. Whether target and module are there is not looked at yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] with cause and remedy.
+    pub fn new(args: RecordArgs, command: String) -> Result<Self> {
+        check_intervals(&args)?;
+        check_output(&args.output)?;
+        let telescope = Config {
+            variant: match args.variant {
+                VariantName::Bounded => Variant::Bounded,
+                VariantName::Flexible => Variant::Flexible,
+            },
+            sampling: args.sampling,
+            window: args.window,
+            update: args.update,
+            min_regions: args.min_regions,
+            max_regions: args.max_regions,
+            seed: args.seed,
+            ..Config::default()
+        };
+        telescope.check()?;
+        Ok(Self {
+            selection: selection(args.pid, args.children, args.cgroup, args.program),
+            instrument: args.instrument,
+            telescope,
+            duration: args.duration,
+            output: args.output,
+            annotations: args.annotate.into_iter().collect(),
+            command,
+        })
+    }
+
+    /// The instrument, ready to be stepped.
+    ///
+    /// # Errors
+    /// If its settings make no sense.
+    pub fn build_instrument(&self) -> Result<Box<dyn Instrument>> {
+        match self.instrument {
+            InstrumentName::Telescope => Ok(Box::new(Telescope::new(self.telescope.clone())?)),
+        }
+    }
+}
+
+fn selection(
+    pid: Option<u32>,
+    children: bool,
+    cgroup: Option<PathBuf>,
+    program: Vec<std::ffi::OsString>,
+) -> Selection {
+    match (pid, cgroup) {
+        (Some(pid), _) => Selection::Process { pid, children },
+        (None, Some(path)) => Selection::Cgroup(path),
+        (None, None) => Selection::Command(program),
+    }
+}
+
+fn check_intervals(args: &RecordArgs) -> Result<()> {
+    let RecordArgs { sampling, window, update, duration, .. } = args;
+    let refuse = |what: &str, time: &Duration, cause: String, remedy: &str| {
+        Err(Error::new(
+            ErrorKind::Usage,
+            format!("cannot record with {what} {}", show_duration(*time)),
+        )
+        .cause(cause)
+        .remedy(remedy))
+    };
+    for (what, time) in [("--sampling", sampling), ("--window", window), ("--update", update)] {
+        if *time > LONGEST {
+            return refuse(what, time, "that is more than an hour".into(), "choose a shorter time");
+        }
+    }
+    if *sampling < LEAST_SAMPLING {
+        let cause = "a look takes time itself: the least is 100us".into();
+        return refuse("--sampling", sampling, cause, "try --sampling 5ms");
+    }
+    if *window < 2 * *sampling {
+        let cause =
+            format!("it has to hold two sampling intervals of {}", show_duration(*sampling));
+        return refuse("--window", window, cause, "make it 40 sampling intervals");
+    }
+    if update.is_zero() {
+        let cause = "mappings cannot be read without pause".into();
+        return refuse("--update", update, cause, "try --update 1s");
+    }
+    match duration {
+        Some(duration) if duration < window => {
+            let cause = format!("not one window of {} would end", show_duration(*window));
+            refuse("--duration", duration, cause, "record longer, or with a shorter --window")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Before anything is started: a recording is never appended to.
+fn check_output(path: &Path) -> Result<()> {
+    let refuse = |cause: &str| {
+        Err(Error::new(ErrorKind::Usage, format!("cannot create recording {}", path.display()))
+            .cause(cause)
+            .remedy("choose a new directory, or remove this one first"))
+    };
+    match path.read_dir().map(|entries| entries.count()) {
+        Ok(1..) => refuse("the directory is not empty"),
+        Err(_) if path.exists() && !path.is_dir() => refuse("it is not a directory"),
+        // What else can be wrong with it will be told when it is made.
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, parse};
+
+    fn plan(flags: &str) -> Result<Plan> {
+        let line = format!("tierscope record -p 1 -o /nowhere/yet {flags}");
+        let cli = parse(line.split_whitespace().map(Into::into)).unwrap();
+        let Command::Record(args) = cli.command else { unreachable!("it says record") };
+        Plan::new(args, line)
+    }
+
+    #[test]
+    fn the_defaults_are_the_papers() {
+        let plan = plan("").unwrap();
+        assert_eq!(plan.telescope, Config::default());
+        assert_eq!(plan.duration, None);
+        assert_eq!(plan.build_instrument().unwrap().name(), "telescope");
+    }
+
+    #[test]
+    fn flags_reach_the_instrument() {
+        let plan = plan(
+            "--variant flexible --sampling 10ms --window 1s --seed 9 --max-regions 50 --annotate a=b=c",
+        );
+        let plan = plan.unwrap();
+        assert_eq!(plan.telescope.variant, Variant::Flexible);
+        assert_eq!(plan.telescope.sampling, Duration::from_millis(10));
+        assert_eq!((plan.telescope.seed, plan.telescope.max_regions), (9, 50));
+        assert_eq!(plan.annotations["a"], "b=c");
+    }
+
+    #[test]
+    fn absurd_intervals_are_refused_with_cause_and_remedy() {
+        for (flags, cause) in [
+            ("--sampling 0s", "the least is 100us"),
+            ("--sampling 1ns", "the least is 100us"),
+            ("--window 1ms", "two sampling intervals of 5ms"),
+            ("--window 9ms", "two sampling intervals"),
+            ("--sampling 2h --window 3h", "more than an hour"),
+            ("--window 61min", "more than an hour"),
+            ("--update 0s", "without pause"),
+            ("--duration 100ms", "not one window of 200ms"),
+            ("--min-regions 0", "0 < min <= max"),
+            ("--min-regions 10 --max-regions 9", "0 < min <= max"),
+        ] {
+            let error = plan(flags).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Usage, "{flags}");
+            let text = error.to_string();
+            assert!(text.contains(cause) && text.contains("; "), "{flags}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_output_must_be_new_or_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(check_output(dir.path()), Ok(()));
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(check_output(dir.path()).unwrap_err().to_string().contains("not empty"));
+        assert!(check_output(&file).unwrap_err().to_string().contains("not a directory"));
+    }
+}

@@ -1,0 +1,167 @@
+//! What a recording has come to, counted as its windows pass; shown on a terminal.
+
+use std::io::Write;
+use std::time::Duration;
+
+use tierscope_core::drive::{Sink, Window};
+use tierscope_core::metrics::{HOT_FREQUENCY, hot};
+use tierscope_core::{CpuTime, Result, Time};
+
+use crate::units::{show_bytes, show_duration};
+
+/// Time between two lines shown.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What was recorded so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Windows committed.
+    pub windows: u64,
+    /// When the first began and the last ended.
+    pub span: Option<(Time, Time)>,
+    /// Regions in the last one.
+    pub regions: usize,
+    /// Bytes hot in the last one (METRICS.md).
+    pub hot: u64,
+    /// CPU time at its end.
+    pub cpu: CpuTime,
+}
+
+impl Tally {
+    /// Time that the windows cover.
+    #[must_use]
+    pub fn covered(&self) -> Duration {
+        self.span.map_or(Duration::ZERO, |(start, end)| end - start)
+    }
+
+    /// CPU time of the profiler over time, 1 = one CPU.
+    #[must_use]
+    pub fn profiler_share(&self) -> f64 {
+        match self.span {
+            Some((_, end)) if end > Time(0) => self.cpu.profiler.as_secs_f64() / end.seconds(),
+            _ => 0.0,
+        }
+    }
+}
+
+/// Passes windows on, counts them, and shows on `terminal` how it goes.
+pub struct Progress<'s, 't> {
+    sink: &'s mut dyn Sink,
+    terminal: Option<&'t mut dyn Write>,
+    duration: Option<Duration>,
+    tally: Tally,
+    shown: Option<Time>,
+}
+
+impl<'s, 't> Progress<'s, 't> {
+    /// In front of `sink`. Nothing is shown without a terminal.
+    pub fn new(
+        sink: &'s mut dyn Sink,
+        terminal: Option<&'t mut dyn Write>,
+        duration: Option<Duration>,
+    ) -> Self {
+        Self { sink, terminal, duration, tally: Tally::default(), shown: None }
+    }
+
+    /// Takes the line off the terminal; what was recorded.
+    pub fn finish(mut self) -> Tally {
+        if self.shown.is_some() {
+            self.write("\r\x1b[K");
+        }
+        self.tally
+    }
+
+    fn show(&mut self, now: Time) {
+        let due = self.shown.is_none_or(|shown| now - shown >= PAUSE);
+        if self.terminal.is_some() && due {
+            self.shown = Some(now);
+            let line = line(&self.tally, self.duration);
+            self.write(&format!("\r{line}\x1b[K"));
+        }
+    }
+
+    /// A terminal that went away is no reason to stop recording.
+    fn write(&mut self, text: &str) {
+        if let Some(terminal) = &mut self.terminal {
+            let _ = terminal.write_all(text.as_bytes()).and_then(|()| terminal.flush());
+        }
+    }
+}
+
+/// Fits 80 columns.
+fn line(tally: &Tally, duration: Option<Duration>) -> String {
+    let elapsed = tally.covered().as_secs_f64();
+    let of = duration.map_or(String::new(), |d| format!(" of {}", show_duration(d)));
+    format!(
+        "recording {elapsed:.1} s{of}: {} windows, {} regions, {} hot",
+        tally.windows,
+        tally.regions,
+        show_bytes(tally.hot)
+    )
+}
+
+impl Sink for Progress<'_, '_> {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        self.sink.window(window)?;
+        let snapshot = window.snapshot;
+        let start = self.tally.span.map_or(snapshot.start, |(start, _)| start);
+        self.tally = Tally {
+            windows: self.tally.windows + 1,
+            span: Some((start, snapshot.end)),
+            regions: snapshot.regions.len(),
+            hot: hot(snapshot, HOT_FREQUENCY).bytes(),
+            cpu: window.cpu,
+        };
+        self.show(snapshot.end);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::Snapshot;
+
+    struct Nowhere;
+
+    impl Sink for Nowhere {
+        fn window(&mut self, _: &Window<'_>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn pass(progress: &mut Progress<'_, '_>, start: u64, end: u64) {
+        let millis = |ms: u64| Time(ms * 1_000_000);
+        let snapshot = Snapshot { start: millis(start), end: millis(end), ..Default::default() };
+        let cpu = CpuTime { profiler: Duration::from_millis(end / 10), ..CpuTime::default() };
+        let window =
+            Window { snapshot: &snapshot, mappings: None, actions: &[], outcomes: &[], cpu };
+        progress.window(&window).unwrap();
+    }
+
+    // Windows end at 100, 200, …, 500 ms: lines at 100, 300 and 500.
+    #[test]
+    fn shows_a_line_now_and_then_and_takes_it_away() {
+        let (mut nowhere, mut out) = (Nowhere, Vec::new());
+        let duration = Some(Duration::from_secs(1));
+        let mut progress = Progress::new(&mut nowhere, Some(&mut out), duration);
+        for end in 1..=5 {
+            pass(&mut progress, end * 100 - 100, end * 100);
+        }
+        let tally = progress.finish();
+        assert_eq!((tally.windows, tally.covered()), (5, Duration::from_millis(500)));
+        assert!((tally.profiler_share() - 0.1).abs() < 1e-9);
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.matches("\rrecording").count(), 3, "{text:?}");
+        assert!(text.contains("0.3 s of 1s: 3 windows, 0 regions, 0 B hot"), "{text:?}");
+        assert!(text.ends_with("\r\x1b[K"));
+    }
+
+    #[test]
+    fn without_a_terminal_it_counts_only() {
+        let mut nowhere = Nowhere;
+        let mut progress = Progress::new(&mut nowhere, None, None);
+        pass(&mut progress, 0, 200);
+        assert_eq!(progress.finish().windows, 1);
+    }
+}

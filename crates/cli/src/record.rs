@@ -1,0 +1,158 @@
+//! `tierscope record`.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitStatus;
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+use tierscope_core::drive::{Course, Ended, profile};
+use tierscope_core::{Error, ErrorKind, Ports, Result};
+use tierscope_linux::module::Module;
+use tierscope_linux::proc::Proc;
+use tierscope_linux::{LiveMachine, Selection};
+use tierscope_record::{Machine, Meta, Recorder};
+
+use crate::plan::Plan;
+use crate::progress::{Progress, Tally};
+use crate::units::show_duration;
+
+/// How a recording ended, and what is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Why it ended.
+    pub ended: Ended,
+    /// What is in it.
+    pub tally: Tally,
+}
+
+/// Records on this host, and tells on stderr (as JSON: on stdout) how it went.
+///
+/// # Errors
+/// Whatever is wrong with target, module or output; [`ErrorKind::Gone`] if the target did not
+/// last. Windows committed before are kept.
+pub fn run(plan: &Plan, as_json: bool) -> Result<()> {
+    let proc = Proc::default();
+    plan.selection.check(&proc)?;
+    let module = Module::open()?;
+    let mut machine = LiveMachine::open(&plan.selection, Ok(module))?;
+    let mut stderr = io::stderr();
+    let terminal = stderr.is_terminal().then_some(&mut stderr as &mut dyn Write);
+    let recorded = record(&mut machine, plan, &proc.kernel_release()?, terminal)?;
+    let status = machine.finish()?;
+    eprintln!("{}", closing_line(plan, &recorded, status));
+    if as_json {
+        print_json(plan, &recorded, status)?;
+    }
+    check_complete(plan, &recorded)
+}
+
+/// Records on any machine.
+///
+/// # Errors
+/// The first error of instrument, machine or recording; what was committed before is kept.
+pub fn record(
+    ports: &mut dyn Ports,
+    plan: &Plan,
+    kernel: &str,
+    terminal: Option<&mut dyn Write>,
+) -> Result<Recorded> {
+    let mut instrument = plan.build_instrument()?;
+    let meta = meta(ports, plan, kernel)?.with_settings(&instrument.settings());
+    let mut recorder = Recorder::create(&plan.output, &meta)?;
+    let mut progress = Progress::new(&mut recorder, terminal, plan.duration);
+    let until = plan.duration.map_or(tierscope_core::Time::NEVER, |d| ports.now() + d);
+    let course = Course { mappings_age: plan.telescope.update, ..Course::until(until) };
+    let ended = profile(ports, instrument.as_mut(), &course, &mut progress);
+    let tally = progress.finish();
+    // An error of the recording comes back from here as well; the first one is the cause.
+    let closed = recorder.finish();
+    let ended = ended?;
+    closed?;
+    Ok(Recorded { ended, tally })
+}
+
+fn meta(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Meta> {
+    let radix = ports.access_bits()?.radix();
+    Ok(Meta {
+        instrument: format!("{:?}", plan.instrument).to_lowercase(),
+        sampling: plan.telescope.sampling,
+        window: plan.telescope.window,
+        target: target_name(ports, &plan.selection)?,
+        machine: Machine { kernel: kernel.into(), radix: Some(radix) },
+        command: plan.command.clone(),
+        started: SystemTime::now(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        annotations: plan.annotations.clone(),
+        ..Meta::default()
+    })
+}
+
+fn target_name(ports: &mut dyn Ports, selection: &Selection) -> Result<String> {
+    if let Selection::Cgroup(path) = selection {
+        return Ok(format!("cgroup {}", path.display()));
+    }
+    let mappings = ports.mappings(Duration::MAX)?;
+    Ok(mappings.spaces.first().map_or(String::new(), |space| space.name.to_string()))
+}
+
+fn closing_line(plan: &Plan, recorded: &Recorded, status: Option<ExitStatus>) -> String {
+    let tally = &recorded.tally;
+    let why = match recorded.ended {
+        Ended::Stopped => ", stopped",
+        Ended::TargetGone | Ended::Deadline => "",
+    };
+    let command = status.map_or(String::new(), |s| format!("; the command ended with {s}"));
+    format!(
+        "tierscope: recorded {} windows ({:.1} s{why}) in {}; profiler took {:.2} s of CPU \
+         ({:.1} %){command}",
+        tally.windows,
+        tally.covered().as_secs_f64(),
+        plan.output.display(),
+        tally.cpu.profiler.as_secs_f64(),
+        100.0 * tally.profiler_share(),
+    )
+}
+
+fn print_json(plan: &Plan, recorded: &Recorded, status: Option<ExitStatus>) -> Result<()> {
+    let Recorded { ended, tally } = recorded;
+    let ended = match ended {
+        Ended::Deadline => "deadline",
+        Ended::Stopped => "stopped",
+        Ended::TargetGone => "target-gone",
+    };
+    let text = json!({
+        "recording": plan.output.display().to_string(),
+        "windows": tally.windows,
+        "seconds": tally.covered().as_secs_f64(),
+        "ended": ended,
+        "profiler_cpu_seconds": tally.cpu.profiler.as_secs_f64(),
+        "profiler_cpu_share": tally.profiler_share(),
+        "target_cpu_seconds": tally.cpu.target.as_secs_f64(),
+        "command_status": status.map(|status| status.to_string()),
+        "command_code": status.and_then(|status| status.code()),
+    });
+    crate::report::print(&format!("{text:#}\n"))
+}
+
+/// A target that did not last as long as asked for is worth an exit code of its own. A command
+/// may end when it likes: that is what it was started for.
+fn check_complete(plan: &Plan, recorded: &Recorded) -> Result<()> {
+    let lasted = show_duration(Duration::from_millis(recorded.tally.covered().as_millis() as u64));
+    let gone = |cause: String| {
+        let dir = plan.output.display();
+        Error::new(ErrorKind::Gone, "the target is gone")
+            .cause(cause)
+            .remedy(format!("{dir} holds the {} windows until then", recorded.tally.windows))
+    };
+    match (recorded.ended, plan.duration) {
+        (Ended::TargetGone, _) if recorded.tally.windows == 0 => {
+            let window = show_duration(plan.telescope.window);
+            Err(gone(format!("it ended before the first window of {window} did")))
+        }
+        (Ended::TargetGone, Some(duration)) if !plan.selection.is_command() => {
+            let asked = show_duration(duration);
+            Err(gone(format!("its last process exited after {lasted} of {asked}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,116 @@
+//! `tierscope record` from its flags to its report, on a machine with virtual time.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tierscope_cli::args::{Command, parse};
+use tierscope_cli::plan::Plan;
+use tierscope_cli::record::{Recorded, record};
+use tierscope_cli::report::{self, Screen};
+use tierscope_conformance::toy::{Event, Toy, random_touches};
+use tierscope_core::drive::Ended;
+use tierscope_core::{Range, SpaceId, Time};
+use tierscope_record::Recording;
+use tierscope_report::Style;
+
+const MIB: u64 = 1 << 20;
+
+/// 64 MiB mapped, of which 4 MiB from 16 MiB on are touched all the time.
+fn machine() -> Toy {
+    let space = SpaceId(0);
+    let hot = Range::new(space, 16 * MIB, 20 * MIB);
+    Toy::new(&[Range::new(space, 0, 64 * MIB)], random_touches(&[hot], 1_000_000, 1))
+}
+
+fn at(millis: u64) -> Time {
+    Time(millis * 1_000_000)
+}
+
+fn command(line: &str, dir: &Path) -> Command {
+    let words = line.split_whitespace().map(Into::into).chain([dir.as_os_str().to_owned()]);
+    parse(words).unwrap().command
+}
+
+fn run(machine: &mut Toy, flags: &str, dir: &Path) -> Recorded {
+    let line = format!("tierscope record -p 1 {flags} -o");
+    let Command::Record(args) = command(&line, dir) else { panic!("it says record") };
+    record(machine, &Plan::new(args, line).unwrap(), "6.12.0-toy", None).unwrap()
+}
+
+fn report(line: &str, dir: &Path) -> String {
+    let Command::Report(command) = command(line, dir) else { panic!("it says report") };
+    let mut out = Vec::new();
+    let screen = Screen { style: Style::default(), height: 40 };
+    report::write(&command, &screen, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+// 3 s in windows of 200 ms. The first window begins with the first look.
+#[test]
+fn what_is_hot_is_recorded_and_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = "--duration 3s --seed 7 --annotate tlb_flush_period=20ms";
+    let recorded = run(&mut machine(), flags, dir.path());
+    assert_eq!(recorded.ended, Ended::Deadline);
+    assert!((14..=15).contains(&recorded.tally.windows), "{recorded:?}");
+    assert!((3 * MIB..6 * MIB).contains(&recorded.tally.hot), "{recorded:?}");
+
+    let recording = Recording::open(dir.path()).unwrap();
+    assert!(recording.is_ended());
+    let meta = recording.meta();
+    assert_eq!((meta.instrument.as_str(), meta.target.as_str()), ("telescope", "toy[0]"));
+    assert_eq!(meta.settings["seed"], "7");
+    assert_eq!(meta.annotations["tlb_flush_period"], "20ms");
+    assert_eq!(meta.machine.kernel, "6.12.0-toy");
+
+    for kind in ["summary", "heatmap", "regions"] {
+        assert!(!report(&format!("tierscope report {kind}"), dir.path()).trim().is_empty());
+        let json = report(&format!("tierscope report {kind} --json"), dir.path());
+        assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{kind}: {json}");
+    }
+    assert!(report("tierscope report summary", dir.path()).contains("toy[0]"));
+}
+
+#[test]
+fn a_target_that_goes_leaves_its_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut machine = machine().with_event(at(1100), Event::Layout(Vec::new()));
+    let recorded = run(&mut machine, "--duration 3s", dir.path());
+    assert_eq!(recorded.ended, Ended::TargetGone);
+    let recording = Recording::open(dir.path()).unwrap();
+    assert!(recording.is_ended());
+    assert_eq!(recording.commits().len() as u64, recorded.tally.windows);
+    assert!((4..=5).contains(&recorded.tally.windows), "{recorded:?}");
+}
+
+#[test]
+fn a_signal_ends_it_in_good_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut machine = machine().with_event(at(900), Event::Stop);
+    let recorded = run(&mut machine, "", dir.path());
+    assert_eq!(recorded.ended, Ended::Stopped);
+    assert!(recorded.tally.covered() >= Duration::from_millis(800));
+    assert!(Recording::open(dir.path()).unwrap().is_ended());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_recording() {
+    let snapshots = || {
+        let dir = tempfile::tempdir().unwrap();
+        run(&mut machine(), "--duration 1s --seed 3", dir.path());
+        let recording = Recording::open(dir.path()).unwrap();
+        (0..recording.commits().len()).map(|i| recording.snapshot(i).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(snapshots(), snapshots());
+}
+
+#[test]
+fn a_report_of_a_view_of_nothing_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    run(&mut machine(), "--duration 1s", dir.path());
+    let line = "tierscope report summary --time 1h..2h";
+    let Command::Report(command) = command(line, dir.path()) else { panic!("it says report") };
+    let screen = Screen { style: Style::default(), height: 40 };
+    let error = report::write(&command, &screen, &mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), tierscope_core::ErrorKind::Usage);
+}

@@ -1,0 +1,310 @@
+//! The sysfs tree of the kernel's DAMON (Documentation/admin-guide/mm/damon/usage.rst).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tierscope_core::{Error, ErrorKind, Missing, Result};
+
+use super::{Config, Goal};
+use crate::proc::Proc;
+
+const PORT: &str = "regions of the kernel's DAMON";
+
+/// One kdamond of ours, on or off. When this is dropped, the tree is as it was found: empty.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    root: PathBuf,
+    pid: u32,
+}
+
+impl Admin {
+    /// Sets up one kdamond that watches the processes `pids`, and turns it on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] if the kernel has no DAMON or lacks what `config` asks for;
+    /// [`ErrorKind::Other`] if somebody uses it already.
+    pub(crate) fn start(root: &Path, proc: &Proc, config: &Config, pids: &[u32]) -> Result<Self> {
+        let nr_kdamonds = root.join("kdamonds/nr_kdamonds");
+        match fs::read_to_string(&nr_kdamonds) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_damon().into()),
+            Err(error) => return Err(refused(&nr_kdamonds, &error)),
+            Ok(text) if text.trim() != "0" => return Err(in_use(root, text.trim())),
+            Ok(_) => {}
+        }
+        nobody_runs(proc)?;
+        let mut admin = Self { root: root.to_owned(), pid: 0 };
+        admin.set("kdamonds/nr_kdamonds", 1)?;
+        admin.configure(config, pids)?;
+        admin.turn("on")?;
+        admin.pid = admin.read("kdamonds/0/pid")?.parse().unwrap_or(0);
+        Ok(admin)
+    }
+
+    fn configure(&self, config: &Config, pids: &[u32]) -> Result<()> {
+        self.set("kdamonds/0/contexts/nr_contexts", 1)?;
+        self.set_in_context("operations", "vaddr")?;
+        let intervals = "monitoring_attrs/intervals";
+        self.set_in_context(&format!("{intervals}/sample_us"), config.sampling.as_micros())?;
+        self.set_in_context(&format!("{intervals}/aggr_us"), config.window.as_micros())?;
+        self.set_in_context(&format!("{intervals}/update_us"), config.update.as_micros())?;
+        if let Some(goal) = &config.goal {
+            self.set_goal(goal)?;
+        }
+        self.set_in_context("monitoring_attrs/nr_regions/min", config.min_regions)?;
+        self.set_in_context("monitoring_attrs/nr_regions/max", config.max_regions)?;
+        self.set_in_context("targets/nr_targets", pids.len())?;
+        for (index, pid) in pids.iter().enumerate() {
+            self.set_in_context(&format!("targets/{index}/pid_target"), pid)?;
+        }
+        Ok(())
+    }
+
+    /// Interval auto-tuning, since Linux 6.15.
+    fn set_goal(&self, goal: &Goal) -> Result<()> {
+        let directory = "monitoring_attrs/intervals/intervals_goal";
+        if !self.root.join("kdamonds/0/contexts/0").join(directory).is_dir() {
+            return Err(no_goal().into());
+        }
+        let set = |file: &str, value: u128| self.set_in_context(&format!("{directory}/{file}"), value);
+        set("access_bp", u128::from(goal.access_bp))?;
+        set("aggrs", u128::from(goal.aggrs))?;
+        set("min_sample_us", goal.min_sampling.as_micros())?;
+        set("max_sample_us", goal.max_sampling.as_micros())
+    }
+
+    fn set_in_context(&self, file: &str, value: impl std::fmt::Display) -> Result<()> {
+        self.set(&format!("kdamonds/0/contexts/0/{file}"), value)
+    }
+
+    fn set(&self, file: &str, value: impl std::fmt::Display) -> Result<()> {
+        let path = self.root.join(file);
+        fs::write(&path, value.to_string()).map_err(|e| refused(&path, &e))
+    }
+
+    fn read(&self, file: &str) -> Result<String> {
+        let path = self.root.join(file);
+        let text = fs::read_to_string(&path).map_err(|e| refused(&path, &e))?;
+        Ok(text.trim().to_owned())
+    }
+
+    fn turn(&self, state: &str) -> Result<()> {
+        self.set("kdamonds/0/state", state)
+    }
+
+    /// Whether the kdamond runs: it ends by itself when all targets have.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub(crate) fn runs(&self) -> Result<bool> {
+        Ok(self.read("kdamonds/0/state")? == "on")
+    }
+
+    /// The kdamond, a thread of the kernel.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The intervals of sampling and aggregation in force, as auto-tuning has set them.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub(crate) fn tuned(&self) -> Result<(Duration, Duration)> {
+        self.turn("update_tuned_intervals")?;
+        let interval = |name: &str| {
+            let file = format!("kdamonds/0/contexts/0/monitoring_attrs/intervals/{name}");
+            let text = self.read(&file)?;
+            let micros = text.parse().map_err(|_| malformed(&self.root.join(&file), &text))?;
+            Ok(Duration::from_micros(micros))
+        };
+        Ok((interval("sample_us")?, interval("aggr_us")?))
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        let _ = self.turn("off");
+        let _ = self.set("kdamonds/nr_kdamonds", 0);
+    }
+}
+
+/// DAMON runs without sysfs as well (DAMON_RECLAIM, DAMON_LRU_SORT, DAMON_STAT): two that clear
+/// the same bits are no use to each other.
+fn nobody_runs(proc: &Proc) -> Result<()> {
+    for pid in proc.pids()? {
+        let Some(stat) = proc.stat(pid)? else { continue };
+        if stat.kernel_thread && stat.comm.starts_with("kdamond") {
+            return Err(Error::new(ErrorKind::Other, "cannot use the kernel's DAMON")
+                .cause(format!("somebody else's kdamond runs: pid {pid}"))
+                .remedy("turn it off: /sys/module/damon_*/parameters/enabled, or `damo stop`"));
+        }
+    }
+    Ok(())
+}
+
+fn in_use(root: &Path, kdamonds: &str) -> Error {
+    let directory = root.join("kdamonds");
+    let on = (0..kdamonds.parse::<usize>().unwrap_or(0)).find(|index| {
+        let state = fs::read_to_string(directory.join(format!("{index}/state")));
+        state.is_ok_and(|state| state.trim() == "on")
+    });
+    let cause = match on {
+        Some(index) => format!("somebody else's kdamond {index} runs"),
+        None => format!("somebody has set up {kdamonds} kdamonds"),
+    };
+    let directory = directory.display();
+    let off = on.map_or_else(String::new, |index| format!("echo off > {directory}/{index}/state; "));
+    Error::new(ErrorKind::Other, "cannot use the kernel's DAMON")
+        .cause(cause)
+        .remedy(format!("if nobody needs it: `{off}echo 0 > {directory}/nr_kdamonds`"))
+}
+
+fn no_damon() -> Missing {
+    Missing {
+        port: PORT,
+        cause: "the kernel has no DAMON with sysfs (CONFIG_DAMON_SYSFS)".into(),
+        remedy: "use a kernel that has, such as Debian's 6.12, or the instrument damon".into(),
+    }
+}
+
+fn no_goal() -> Missing {
+    Missing {
+        port: PORT,
+        cause: "this kernel's DAMON does not tune its intervals: Linux 6.15 and later do".into(),
+        remedy: "set the intervals yourself, or use the instrument damon".into(),
+    }
+}
+
+fn refused(path: &Path, error: &io::Error) -> Error {
+    let what = format!("cannot use the kernel's DAMON: {}", path.display());
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            Error::new(ErrorKind::Permission, what).cause(error).remedy("run as root")
+        }
+        _ => Error::new(ErrorKind::Io, what)
+            .cause(error)
+            .remedy("check that the target runs and that min_regions <= max_regions"),
+    }
+}
+
+fn malformed(path: &Path, text: &str) -> Error {
+    Error::new(ErrorKind::Data, format!("cannot understand {}", path.display()))
+        .cause(format!("no interval in {text:?}"))
+        .remedy("report it with the kernel version (`uname -r`)")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// What the kernel makes of `echo 1 > nr_*`, all at once.
+    pub(crate) fn fake(root: &Path, goal: bool) {
+        let context = "kdamonds/0/contexts/0";
+        let intervals = format!("{context}/monitoring_attrs/intervals");
+        let mut directories = vec![
+            intervals.clone(),
+            format!("{context}/monitoring_attrs/nr_regions"),
+            format!("{context}/targets/0"),
+            format!("{context}/targets/1"),
+        ];
+        directories.extend(goal.then(|| format!("{intervals}/intervals_goal")));
+        for directory in directories {
+            fs::create_dir_all(root.join(directory)).unwrap();
+        }
+        fs::write(root.join("kdamonds/nr_kdamonds"), "0\n").unwrap();
+        fs::write(root.join("kdamonds/0/pid"), "77\n").unwrap();
+    }
+
+    fn said(root: &Path, file: &str) -> String {
+        fs::read_to_string(root.join(file)).unwrap()
+    }
+
+    fn nobody() -> (tempfile::TempDir, Proc) {
+        let directory = tempfile::tempdir().unwrap();
+        let proc = Proc::at(directory.path());
+        (directory, proc)
+    }
+
+    #[test]
+    fn says_what_was_asked_for_and_cleans_up() {
+        let root = tempfile::tempdir().unwrap();
+        fake(root.path(), false);
+        let config = Config { min_regions: 1000, max_regions: 20_000, ..Config::default() };
+        let admin = Admin::start(root.path(), &nobody().1, &config, &[42, 43]).unwrap();
+        let in_context = |file: &str| said(root.path(), &format!("kdamonds/0/contexts/0/{file}"));
+        assert_eq!(in_context("operations"), "vaddr");
+        assert_eq!(in_context("monitoring_attrs/intervals/sample_us"), "5000");
+        assert_eq!(in_context("monitoring_attrs/intervals/aggr_us"), "200000");
+        assert_eq!(in_context("monitoring_attrs/nr_regions/max"), "20000");
+        assert_eq!(in_context("targets/nr_targets"), "2");
+        assert_eq!(in_context("targets/1/pid_target"), "43");
+        assert_eq!((admin.pid(), admin.runs()), (77, Ok(true)));
+        drop(admin);
+        assert_eq!(said(root.path(), "kdamonds/0/state"), "off");
+        assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "0");
+    }
+
+    #[test]
+    fn a_half_done_set_up_is_undone() {
+        let root = tempfile::tempdir().unwrap();
+        fake(root.path(), false);
+        fs::remove_dir(root.path().join("kdamonds/0/contexts/0/targets/1")).unwrap();
+        Admin::start(root.path(), &nobody().1, &Config::default(), &[42, 43]).unwrap_err();
+        assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "0");
+    }
+
+    #[test]
+    fn somebody_elses_is_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        fake(root.path(), false);
+        fs::write(root.path().join("kdamonds/nr_kdamonds"), "1\n").unwrap();
+        fs::write(root.path().join("kdamonds/0/state"), "on\n").unwrap();
+        let error =
+            Admin::start(root.path(), &nobody().1, &Config::default(), &[42]).unwrap_err();
+        assert!(error.to_string().contains("somebody else's kdamond 0 runs"), "{error}");
+        assert_eq!(said(root.path(), "kdamonds/0/state"), "on\n");
+        assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "1\n");
+    }
+
+    #[test]
+    fn a_kdamond_without_sysfs_is_seen() {
+        let root = tempfile::tempdir().unwrap();
+        fake(root.path(), false);
+        let (directory, proc) = nobody();
+        fs::create_dir(directory.path().join("9")).unwrap();
+        let stat = "9 (kdamond.0) S 2 0 0 0 -1 2129984 0 0 0 0 0 9 0 0 20 0 1 0 5 0 0 0";
+        fs::write(directory.path().join("9/stat"), stat).unwrap();
+        let error = Admin::start(root.path(), &proc, &Config::default(), &[42]).unwrap_err();
+        assert!(error.to_string().contains("pid 9"), "{error}");
+        assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "0\n");
+    }
+
+    #[test]
+    fn what_the_kernel_lacks_is_missing() {
+        let root = tempfile::tempdir().unwrap();
+        let start = |config: &Config| {
+            Admin::start(root.path(), &nobody().1, config, &[42]).unwrap_err()
+        };
+        assert!(start(&Config::default()).to_string().contains("CONFIG_DAMON_SYSFS"));
+        fake(root.path(), false);
+        let error = start(&Config { goal: Some(Goal::default()), ..Config::default() });
+        assert_eq!(error.kind(), ErrorKind::Missing);
+        assert!(error.to_string().contains("6.15"), "{error}");
+    }
+
+    #[test]
+    fn tuned_intervals_are_asked_for_and_read() {
+        let root = tempfile::tempdir().unwrap();
+        fake(root.path(), true);
+        let config = Config { goal: Some(Goal::default()), ..Config::default() };
+        let admin = Admin::start(root.path(), &nobody().1, &config, &[42]).unwrap();
+        let intervals = "kdamonds/0/contexts/0/monitoring_attrs/intervals";
+        assert_eq!(said(root.path(), &format!("{intervals}/intervals_goal/access_bp")), "400");
+        let tuned = (Duration::from_millis(5), Duration::from_millis(200));
+        assert_eq!(admin.tuned(), Ok(tuned));
+        assert_eq!(said(root.path(), "kdamonds/0/state"), "update_tuned_intervals");
+        fs::write(root.path().join(intervals).join("aggr_us"), "soon").unwrap();
+        assert_eq!(admin.tuned().unwrap_err().kind(), ErrorKind::Data);
+    }
+}

@@ -1,0 +1,65 @@
+//! A live machine that has the kernel's DAMON as its source of regions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tierscope_core::{
+    AccessBits, Clock, CpuTime, Mappings, Missing, Ports, RegionSource, Result, Target, Time, Wake,
+};
+
+use super::KernelDamon;
+use crate::LiveMachine;
+
+/// The machine, and the kdamond that watches its target. The kdamond's CPU time counts as the
+/// profiler's. Give it a machine without access bits: two that clear the same bits are no use to
+/// each other.
+pub struct WithKernelDamon {
+    machine: LiveMachine,
+    damon: KernelDamon,
+}
+
+impl WithKernelDamon {
+    /// Puts both together.
+    #[must_use]
+    pub fn new(machine: LiveMachine, damon: KernelDamon) -> Self {
+        Self { machine, damon }
+    }
+
+    /// The source, for what it lost.
+    #[must_use]
+    pub fn damon(&self) -> &KernelDamon {
+        &self.damon
+    }
+}
+
+impl Clock for WithKernelDamon {
+    fn now(&self) -> Time {
+        self.machine.now()
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        self.machine.wait(until)
+    }
+}
+
+impl Target for WithKernelDamon {
+    fn mappings(&mut self, max_age: Duration) -> Result<Arc<Mappings>> {
+        self.machine.mappings(max_age)
+    }
+
+    fn cpu_time(&self) -> CpuTime {
+        let mut time = self.machine.cpu_time();
+        time.profiler += self.damon.cpu_time();
+        time
+    }
+}
+
+impl Ports for WithKernelDamon {
+    fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
+        self.machine.access_bits()
+    }
+
+    fn region_source(&mut self) -> Result<&mut dyn RegionSource, Missing> {
+        Ok(&mut self.damon)
+    }
+}

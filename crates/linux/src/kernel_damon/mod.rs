@@ -1,0 +1,366 @@
+//! The kernel's own DAMON as a source of regions: set up and driven through sysfs, read through
+//! its tracepoint.
+//!
+//! DAMON's sysfs tells regions too (`tried_regions`), but not every window, and four files a
+//! region: reading 1565 regions took 6.1 s of system time in the lab, and every second window had
+//! none. The tracepoint tells every region of every window for some microseconds.
+
+mod admin;
+mod event;
+mod machine;
+mod ring;
+mod tracing;
+mod windows;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tierscope_core::{
+    Error, ErrorKind, Range, Region, RegionSource, Result, Snapshot, SpaceId, Time,
+};
+
+use crate::proc::Proc;
+use admin::Admin;
+use event::Event;
+use tracing::Instance;
+use windows::Windows;
+
+pub use machine::WithKernelDamon;
+
+/// Settings of the kernel's DAMON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Sampling interval, 5 ms.
+    pub sampling: Duration,
+    /// Aggregation interval, 200 ms (METRICS.md; DAMON's own default is 100 ms).
+    pub window: Duration,
+    /// Interval of looking at the target's mappings, 1 s (DAMON's own default is 60 s).
+    pub update: Duration,
+    /// Least number of regions, 10.
+    pub min_regions: usize,
+    /// Greatest number of regions, 1000.
+    pub max_regions: usize,
+    /// Whether the kernel tunes sampling and aggregation interval, and to what.
+    pub goal: Option<Goal>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sampling: Duration::from_millis(5),
+            window: Duration::from_millis(200),
+            update: Duration::from_secs(1),
+            min_regions: 10,
+            max_regions: 1000,
+            goal: None,
+        }
+    }
+}
+
+/// What auto-tuned intervals aim at (Linux 6.15; Documentation/mm/damon/design.rst, "Monitoring
+/// intervals auto-tuning guideline", whose values are the default).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Goal {
+    /// Access events observed, in 1/10,000 of the greatest number possible.
+    pub access_bp: u32,
+    /// Windows to reach it in.
+    pub aggrs: u32,
+    /// Least sampling interval.
+    pub min_sampling: Duration,
+    /// Greatest sampling interval.
+    pub max_sampling: Duration,
+}
+
+impl Default for Goal {
+    fn default() -> Self {
+        Self {
+            access_bp: 400,
+            aggrs: 3,
+            min_sampling: Duration::from_millis(5),
+            max_sampling: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Where the kernel's files are. Tests put trees of their own there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roots {
+    /// DAMON's sysfs directory.
+    pub admin: PathBuf,
+    /// tracefs.
+    pub tracing: PathBuf,
+    /// procfs.
+    pub proc: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Self {
+            admin: Path::new("/sys/kernel/mm/damon/admin").into(),
+            tracing: Path::new("/sys/kernel/tracing").into(),
+            proc: Path::new("/proc").into(),
+        }
+    }
+}
+
+/// Windows without news after which it is asked whether the kdamond still runs.
+const SILENT_WINDOWS: u32 = 10;
+
+/// A kdamond that watches processes. Dropping it turns DAMON off and leaves sysfs and tracefs as they were
+/// found; so does Ctrl-C where it ends waits instead of the process, as a live machine
+/// makes it. Only a process that is killed leaves its kdamond behind: the next start says how to turn it off.
+pub struct KernelDamon {
+    admin: Admin,
+    trace: Instance,
+    windows: Windows,
+    config: Config,
+    spaces: Vec<SpaceId>,
+    proc: Proc,
+    /// Time zero of the machine in ns of CLOCK_MONOTONIC.
+    epoch: u64,
+    /// End of the last window, likewise, and when there was news last.
+    last_end: u64,
+    heard: u64,
+    overrun: bool,
+    cpu: Duration,
+}
+
+impl KernelDamon {
+    /// Starts to watch `targets`, each as a space, on a machine whose clock says `now`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] if this kernel cannot, [`ErrorKind::Permission`],
+    /// [`ErrorKind::Other`] if somebody else's kdamond runs.
+    pub fn start(
+        roots: &Roots,
+        config: Config,
+        targets: &[(u32, SpaceId)],
+        now: Time,
+    ) -> Result<Self> {
+        check(&config)?;
+        let proc = Proc::at(&roots.proc);
+        let trace = Instance::new(&roots.tracing, config.max_regions as u64)?;
+        let pids: Vec<u32> = targets.iter().map(|(pid, _)| *pid).collect();
+        let started = monotonic();
+        let admin = Admin::start(&roots.admin, &proc, &config, &pids)?;
+        Ok(Self {
+            admin,
+            trace,
+            windows: Windows::new(targets.len(), config.window.as_nanos() as u64),
+            spaces: targets.iter().map(|(_, space)| *space).collect(),
+            config,
+            proc,
+            epoch: started.saturating_sub(now.0),
+            last_end: started,
+            heard: started,
+            overrun: false,
+            cpu: Duration::ZERO,
+        })
+    }
+
+    /// CPU time of the kdamond so far, to the clock tick of 10 ms.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        let stat = self.proc.stat(self.admin.pid()).ok().flatten();
+        stat.map_or(self.cpu, |stat| stat.cpu_time())
+    }
+
+    /// Windows that were dropped because the kernel told only a part of them.
+    #[must_use]
+    pub fn lost_windows(&self) -> u64 {
+        self.windows.lost()
+    }
+
+    /// Whether the kernel overwrote events before they were read.
+    #[must_use]
+    pub fn overrun(&self) -> bool {
+        self.overrun
+    }
+
+    fn snapshot(&mut self, events: &[Event]) -> Result<Snapshot> {
+        if self.config.goal.is_some() {
+            (self.config.sampling, self.config.window) = self.admin.tuned()?;
+        }
+        let samples = samples(&self.config);
+        let end = events[0].time.max(self.last_end + 1);
+        let time = |at: u64| Time(at.saturating_sub(self.epoch));
+        let (start, end_time) = (time(self.last_end), time(end));
+        self.last_end = end;
+        self.cpu = self.cpu_time();
+        let mut regions: Vec<Region> =
+            events.iter().filter_map(|event| region(event, &self.spaces, samples)).collect();
+        regions.sort_by_key(|region| region.range);
+        Ok(Snapshot { start, end: end_time, samples, regions })
+    }
+
+    /// Nothing came: either nothing has happened yet, or there is nobody left to tell.
+    fn check_alive(&self, now: u64) -> Result<()> {
+        let silence = Duration::from_nanos(now.saturating_sub(self.heard));
+        if silence < self.config.window * SILENT_WINDOWS || self.admin.runs()? {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Gone, "the kernel's DAMON has stopped")
+            .cause("its targets ended, or somebody turned it off")
+            .remedy("start again"))
+    }
+}
+
+impl RegionSource for KernelDamon {
+    fn next(&mut self) -> Result<Option<Snapshot>> {
+        let mut events = Vec::new();
+        self.overrun |= self.trace.drain(&mut events)?;
+        self.windows.add(&mut events);
+        let now = monotonic();
+        match self.windows.take(now) {
+            Some(window) => {
+                self.heard = now;
+                self.snapshot(&window).map(Some)
+            }
+            None => self.check_alive(now).map(|()| None),
+        }
+    }
+}
+
+fn check(config: &Config) -> Result<()> {
+    let refuse = |cause: &str, remedy: &str| {
+        Err(Error::new(ErrorKind::Usage, "settings of the kernel's DAMON make no sense")
+            .cause(cause)
+            .remedy(remedy))
+    };
+    if config.sampling.as_micros() == 0 || config.window < config.sampling {
+        return refuse("the window is shorter than a sampling interval", "give both, in µs");
+    }
+    if config.min_regions < 3 || config.max_regions < config.min_regions {
+        return refuse("the numbers of regions contradict", "3 <= min-regions <= max-regions");
+    }
+    Ok(())
+}
+
+/// `damon_max_nr_accesses` (include/linux/damon.h).
+fn samples(config: &Config) -> u32 {
+    let samples = config.window.as_nanos() / config.sampling.as_nanos().max(1);
+    u32::try_from(samples).unwrap_or(u32::MAX).max(1)
+}
+
+/// `None` for a target that is not ours, which cannot be.
+fn region(event: &Event, spaces: &[SpaceId], samples: u32) -> Option<Region> {
+    let space = *spaces.get(usize::try_from(event.target).ok()?)?;
+    Some(Region {
+        range: Range::new(space, event.start, event.end),
+        hits: event.accesses.min(u64::from(samples)) as f32,
+        samples,
+        age: u32::try_from(event.age).unwrap_or(u32::MAX),
+        level: None,
+        confidence: 1.0,
+    })
+}
+
+fn monotonic() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    struct Fake {
+        root: tempfile::TempDir,
+        ours: PathBuf,
+        roots: Roots,
+    }
+
+    fn fake() -> Fake {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        let roots = Roots { admin: at("admin"), tracing: at("tracing"), proc: at("proc") };
+        fs::create_dir(&roots.proc).unwrap();
+        admin::tests::fake(&roots.admin, false);
+        let ours = tracing::tests::fake(&roots.tracing);
+        Fake { root, ours, roots }
+    }
+
+    fn event(time: u64, target: u64, regions: u64, start: u64, accesses: u64) -> Event {
+        Event { time, target, regions, start, end: start + 4096, accesses, age: 3 }
+    }
+
+    #[test]
+    fn windows_come_out_as_snapshots() {
+        let fake = fake();
+        let targets = [(42, SpaceId(5)), (43, SpaceId(6))];
+        let now = Time(1_000_000);
+        let mut damon = KernelDamon::start(&fake.roots, Config::default(), &targets, now).unwrap();
+        assert_eq!(damon.next(), Ok(None));
+        // 200 ms and 400 ms later
+        for end in [200, 400] {
+            let time = damon.epoch + 1_000_000 + end * 1_000_000;
+            tracing::tests::tell(
+                &fake.ours,
+                "cpu1",
+                &[event(time, 0, 2, 0, 40), event(time, 0, 2, 8192, 0), event(time, 1, 1, 0, 7)],
+            );
+        }
+        let first = damon.next().unwrap().unwrap();
+        let second = damon.next().unwrap().unwrap();
+        assert_eq!((second.start, second.end), (first.end, first.end + Duration::from_millis(200)));
+        assert_eq!(second.samples, 40);
+        let told: Vec<_> =
+            second.regions.iter().map(|r| (r.range.space.0, r.range.start, r.hits, r.age)).collect();
+        assert_eq!(told, [(5, 0, 40.0, 3), (5, 8192, 0.0, 3), (6, 0, 7.0, 3)]);
+        assert_eq!(damon.next(), Ok(None));
+        assert_eq!((damon.lost_windows(), damon.overrun()), (0, false));
+    }
+
+    #[test]
+    fn the_kdamonds_time_is_known_even_after_its_end() {
+        let fake = fake();
+        let stat = "77 (kdamond.0) S 2 0 0 0 -1 2129984 0 0 0 0 0 9 0 0 20 0 1 0 5 0 0 0";
+        let targets = [(42, SpaceId(0))];
+        let mut damon =
+            KernelDamon::start(&fake.roots, Config::default(), &targets, Time(0)).unwrap();
+        fs::create_dir(fake.roots.proc.join("77")).unwrap();
+        fs::write(fake.roots.proc.join("77/stat"), stat).unwrap();
+        assert_eq!(damon.cpu_time(), Duration::from_millis(90));
+        let time = damon.last_end + 1;
+        tracing::tests::tell(&fake.ours, "cpu0", &[event(time, 0, 1, 0, 1)]);
+        damon.next().unwrap().unwrap();
+        fs::remove_file(fake.roots.proc.join("77/stat")).unwrap();
+        assert_eq!(damon.cpu_time(), Duration::from_millis(90));
+    }
+
+    #[test]
+    fn one_that_stopped_is_an_error_after_a_while() {
+        let fake = fake();
+        let targets = [(42, SpaceId(0))];
+        let mut damon =
+            KernelDamon::start(&fake.roots, Config::default(), &targets, Time(0)).unwrap();
+        fs::write(fake.roots.admin.join("kdamonds/0/state"), "off\n").unwrap();
+        assert_eq!(damon.next(), Ok(None), "not at once: the target may just have ended");
+        damon.heard = 0;
+        assert_eq!(damon.next().unwrap_err().kind(), ErrorKind::Gone);
+    }
+
+    #[test]
+    fn drop_leaves_everything_as_it_was() {
+        let fake = fake();
+        let targets = [(42, SpaceId(0))];
+        drop(KernelDamon::start(&fake.roots, Config::default(), &targets, Time(0)).unwrap());
+        let said = |file: &str| fs::read_to_string(fake.root.path().join(file)).unwrap();
+        assert_eq!(said("admin/kdamonds/0/state"), "off");
+        assert_eq!(said("admin/kdamonds/nr_kdamonds"), "0");
+        let enable = fake.ours.join("events/damon/damon_aggregated/enable");
+        assert_eq!(fs::read_to_string(enable).unwrap(), "0");
+    }
+
+    #[test]
+    fn absurd_settings_are_refused_before_anything_is_touched() {
+        let fake = fake();
+        let config = Config { min_regions: 20, max_regions: 10, ..Config::default() };
+        let error = KernelDamon::start(&fake.roots, config, &[], Time(0)).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        let nr = fs::read_to_string(fake.roots.admin.join("kdamonds/nr_kdamonds")).unwrap();
+        assert_eq!(nr, "0\n");
+    }
+}
