@@ -1,0 +1,25 @@
+//! The corpora of the fuzz targets, replayed.
+
+use std::path::Path;
+
+#[path = "../../../fuzz/masim_input.rs"]
+mod masim_input;
+
+fn corpus(name: &str) -> Vec<(String, Vec<u8>)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+    let entry = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.unwrap().path();
+        (path.file_name().unwrap().to_str().unwrap().to_owned(), std::fs::read(path).unwrap())
+    };
+    std::fs::read_dir(dir).unwrap().map(entry).collect()
+}
+
+/// Those whose name begins with `good` are read, all others refused.
+#[test]
+fn masim_configurations_are_read_or_refused() {
+    let seeds = corpus("masim");
+    assert!(seeds.len() >= 8);
+    for (name, data) in seeds {
+        assert_eq!(masim_input::read(&data).is_some(), name.starts_with("good"), "{name}");
+    }
+}
