@@ -203,7 +203,7 @@ impl LiveMachine {
     }
 
     fn is_fresh(&self, max_age: Duration) -> bool {
-        let rest = (self.cost * READING_SHARE).min(max_age * READING_LATE);
+        let rest = (self.cost * READING_SHARE).min(max_age.saturating_mul(READING_LATE));
         !self.stale && self.now().since(self.checked) <= max_age.max(rest)
     }
 }
