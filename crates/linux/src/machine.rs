@@ -10,7 +10,7 @@ use tierscope_core::{
     SpaceId, Target, Time, Wake,
 };
 
-use crate::alarm::Alarm;
+use crate::alarm::{Alarm, Heard};
 use crate::bits::Bits;
 use crate::module::Module;
 use crate::proc::{Names, Proc};
@@ -227,7 +227,8 @@ impl Clock for LiveMachine {
             }
             let in_hand = due || self.announce || self.watched.is_empty();
             let heard = if in_hand {
-                self.alarm.poll()
+                // A timer of an earlier wait may have fired since.
+                Heard { timer: false, ..self.alarm.poll() }
             } else {
                 let end = (until < Time::NEVER).then(|| self.opened.saturating_add(until.0));
                 self.alarm.wait_until(end)
@@ -244,10 +245,10 @@ impl Clock for LiveMachine {
             if std::mem::take(&mut self.announce) {
                 return Wake::TargetChanged;
             }
+            due |= heard.timer || self.now() >= until;
             if due {
                 return Wake::Deadline;
             }
-            due = self.now() >= until;
         }
     }
 }
