@@ -26,6 +26,8 @@ pub enum Command {
     /// Show what a recording says
     #[command(subcommand, arg_required_else_help = false)]
     Report(ReportCommand),
+    /// Hold a recording against the truth that a toucher wrote
+    Compare(CompareArgs),
 }
 
 /// Techniques to watch with.
@@ -163,6 +165,34 @@ pub struct ReportArgs {
     /// Columns to fill; the terminal's by default
     #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(40..=1000))]
     pub width: Option<u16>,
+}
+
+/// Flags of `tierscope compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The recording
+    #[arg(value_name = "DIR")]
+    pub recording: PathBuf,
+
+    /// The truth
+    #[arg(value_name = "TRUTH")]
+    pub truth: PathBuf,
+
+    /// Precision and recall that count as detected
+    #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = units::share)]
+    pub bar: f64,
+
+    /// Leave out the page truth, which takes as long as all accesses once more
+    #[arg(long)]
+    pub no_pages: bool,
+
+    /// Print JSON, with every window
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw precision, recall and false-hot share over time into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
 }
 
 /// When to use colours.

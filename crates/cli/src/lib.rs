@@ -2,6 +2,7 @@
 //! binary adds nothing but `main`.
 
 pub mod args;
+pub mod compare;
 pub mod exit;
 pub mod plan;
 pub mod progress;

@@ -104,7 +104,7 @@ fn screen(args: &ReportArgs, is_terminal: bool) -> Screen {
 }
 
 /// A reader that has seen enough (`| head`) is no error.
-fn written(result: io::Result<()>) -> Result<()> {
+pub(crate) fn written(result: io::Result<()>) -> Result<()> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Error::new(ErrorKind::Io, "cannot write to stdout")

@@ -166,6 +166,13 @@ impl TruthDir {
         (0..self.segments.len()).filter(differs).map(|i| Time(self.segments[i].begin_ns)).collect()
     }
 
+    /// Name of the phase that is on at `time`; empty before the first.
+    #[must_use]
+    pub fn phase_at(&self, time: Time) -> &str {
+        let begun = self.segments.partition_point(|segment| segment.begin_ns <= time.0);
+        begun.checked_sub(1).map_or("", |last| &self.segments[last].name)
+    }
+
     /// What was hot in the window, all addresses in space 0; `None` if the truth does not cover it.
     #[must_use]
     pub fn hot(&self, start: Time, end: Time) -> Option<Hot<'_>> {
@@ -197,24 +204,27 @@ impl TruthDir {
         (nanos > 0).then(|| touches as f64 / (nanos as f64 / 1e9))
     }
 
-    /// Whether a recording of `target` (`name[pid]`) from `from` to `to` is about this program.
+    /// Whether a recording from `from` to `to` is about this program. `spaces` are the names of the
+    /// spaces that it saw, `name[pid]` for processes; gives the place of the program's among them.
     ///
     /// # Errors
     /// [`ErrorKind::Data`] if the process is another one, or the times do not meet.
-    pub fn check_belongs(&self, target: &str, from: Time, to: Time) -> Result<()> {
+    pub fn check_belongs(&self, spaces: &[&str], from: Time, to: Time) -> Result<usize> {
         let foreign = |cause: String, remedy: &str| {
-            Err(Error::new(
-                ErrorKind::Data,
-                format!("recording and truth {} do not belong together", self.name),
-            )
-            .cause(cause)
-            .remedy(remedy))
+            let what = format!("recording and truth {} do not belong together", self.name);
+            Err(Error::new(ErrorKind::Data, what).cause(cause).remedy(remedy))
         };
-        if let Some(pid) = pid_of(target).filter(|pid| *pid != self.begin.pid) {
-            let cause =
-                format!("the recording is of process {pid}, the truth of {}", self.begin.pid);
+        let found = spaces.iter().position(|name| pid_of(name) == Some(self.begin.pid));
+        // A machine without processes has one space, and no pid in its name.
+        let only = (spaces.len() == 1 && pid_of(spaces[0]).is_none()).then_some(0);
+        let Some(place) = found.or(only) else {
+            let cause = format!(
+                "the truth is of process {}, the recording saw {}",
+                self.begin.pid,
+                if spaces.is_empty() { "nothing".into() } else { spaces.join(", ") }
+            );
             return foreign(cause, "give the truth that the recorded toucher wrote");
-        }
+        };
         let Some((first, last)) = self.span() else {
             return foreign(
                 "the truth ends before anything was touched".into(),
@@ -228,7 +238,7 @@ impl TruthDir {
                 "record while the toucher runs, on the same boot of the machine",
             );
         }
-        Ok(())
+        Ok(place)
     }
 
     pub(super) fn segment_of(&self, piece: &Piece) -> Segment {
@@ -243,7 +253,9 @@ impl TruthDir {
         }
     }
 
-    pub(super) fn name(&self) -> &str {
+    /// The file, for errors and titles.
+    #[must_use]
+    pub fn name(&self) -> &str {
         &self.name
     }
 }
@@ -420,13 +432,15 @@ pub(super) mod tests {
     #[test]
     fn strangers_do_not_belong_together() {
         let truth = TruthDir::parse("t", &text(&toy())).unwrap();
-        let check = |target, from, to| {
-            truth.check_belongs(target, Time(from), Time(to)).map_err(|e| e.to_string())
+        let check = |spaces: &[&str], from, to| {
+            truth.check_belongs(spaces, Time(from), Time(to)).map_err(|e| e.to_string())
         };
-        assert_eq!(check("toucher[7]", 0, 101), Ok(()));
-        assert_eq!(check("node 0", 139, 200), Ok(()));
-        assert!(check("toucher[8]", 0, 200).unwrap_err().contains("process 8, the truth of 7"));
-        assert!(check("toucher[7]", 140, 200).unwrap_err().contains("the recording covers"));
+        assert_eq!(check(&["sh[6]", "toucher[7]"], 0, 101), Ok(1));
+        assert_eq!(check(&["machine"], 139, 200), Ok(0));
+        let error = check(&["toucher[8]"], 0, 200).unwrap_err();
+        assert!(error.contains("of process 7, the recording saw toucher[8]"), "{error}");
+        assert!(check(&[], 0, 200).unwrap_err().contains("saw nothing"));
+        assert!(check(&["toucher[7]"], 140, 200).unwrap_err().contains("the recording covers"));
     }
 
     proptest! {

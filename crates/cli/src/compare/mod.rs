@@ -1,0 +1,46 @@
+//! `tierscope compare`: a recording against the truth.
+
+mod chart;
+mod study;
+mod text;
+
+use std::io::{self, BufWriter, Write};
+
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_record::Recording;
+use tierscope_report::write_json;
+use tierscope_workloads::truth_dir::TruthDir;
+
+use crate::args::CompareArgs;
+use crate::report::written;
+
+pub use study::{Comparison, Detection, Figures, Row, Shares, study};
+
+/// Compares, prints the figures on stdout, and draws them if asked to.
+///
+/// # Errors
+/// [`ErrorKind::Data`] for what is no recording or no truth, or if they do not belong together.
+pub fn run(args: &CompareArgs) -> Result<()> {
+    let recording = Recording::open(&args.recording)?;
+    if let Some(damage) = recording.damage() {
+        eprintln!("tierscope: {damage}");
+    }
+    let truth = TruthDir::open(&args.truth)?;
+    if truth.end().is_none() {
+        eprintln!("tierscope: {} has no end: its program was killed, or still runs", truth.name());
+    }
+    let comparison = study(&recording, &truth, args.bar, !args.no_pages)?;
+    if let Some(path) = &args.svg {
+        std::fs::write(path, chart::draw(&comparison)).map_err(|e| {
+            Error::new(ErrorKind::Io, format!("cannot write {}", path.display()))
+                .cause(e)
+                .remedy("choose a file that you may write to")
+        })?;
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    written(match args.json {
+        true => write_json(&comparison, &mut out),
+        false => text::write(&comparison, &mut out),
+    })?;
+    written(out.flush())
+}
