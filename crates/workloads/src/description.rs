@@ -52,7 +52,7 @@ pub struct Phase {
     pub duration: Duration,
     /// Accesses per second over all threads; `None` for as fast as can be.
     pub rate: Option<u64>,
-    /// Share of the accesses that the hot ranges take (0..1]; see [`crate::density::hot`].
+    /// Share of the accesses that the hot ranges take (0..1]; see [`crate::density`].
     pub hot_share: f64,
     /// At least one; picked by weight, for a burst each.
     pub accesses: Vec<Access>,
