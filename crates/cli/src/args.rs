@@ -5,7 +5,10 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+use tierscope_instruments::registry::{self, Entry};
 
 use crate::{exit, units};
 
@@ -30,20 +33,20 @@ pub enum Command {
     Compare(CompareArgs),
 }
 
-/// Techniques to watch with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum InstrumentName {
-    /// ACCESSED bits at all levels of the page table, zooming in (needs the kernel module)
-    Telescope,
+/// Names of the instruments, for clap.
+fn instruments() -> PossibleValuesParser {
+    let value = |entry: &Entry| PossibleValue::new(entry.name).help(entry.about);
+    registry::list().iter().map(value).collect::<Vec<_>>().into()
 }
 
-/// Telescope's variants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum VariantName {
-    /// Entries never reach beyond the region they stand for
-    Bounded,
-    /// Entries may overshoot their region by less than a quarter
-    Flexible,
+/// What `--variant` says of itself: the variants of every instrument.
+fn variants() -> String {
+    let line = |entry: &Entry| {
+        let names: Vec<&str> = entry.variants.iter().map(|variant| variant.name).collect();
+        format!("{}: {}", entry.name, names.join(", "))
+    };
+    let lines: Vec<String> = registry::list().iter().map(line).collect();
+    format!("How the instrument goes about it; the first is the default ({})", lines.join("; "))
 }
 
 /// Flags of `tierscope record`.
@@ -72,12 +75,12 @@ pub struct RecordArgs {
     pub output: PathBuf,
 
     /// Technique to watch with
-    #[arg(long, value_enum, default_value = "telescope")]
-    pub instrument: InstrumentName,
+    #[arg(long, value_name = "NAME", default_value = "telescope", value_parser = instruments())]
+    pub instrument: String,
 
-    /// Telescope: how entries of the page table fit their region
-    #[arg(long, value_enum, default_value = "bounded")]
-    pub variant: VariantName,
+    /// How the instrument goes about it.
+    #[arg(long, value_name = "NAME", help = variants())]
+    pub variant: Option<String>,
 
     /// Time between two looks at a region
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Instrument, Result};
-use tierscope_instruments::telescope::{Config, Telescope, Variant};
+use tierscope_instruments::registry::{self, Common};
 use tierscope_linux::Selection;
 
-use crate::args::{InstrumentName, RecordArgs, VariantName};
+use crate::args::RecordArgs;
 use crate::units::show_duration;
 
 /// Below this a look at a region costs more than the time between two looks.
@@ -21,10 +21,20 @@ const LONGEST: Duration = Duration::from_secs(3600);
 pub struct Plan {
     /// What to watch.
     pub selection: Selection,
-    /// What to watch it with.
-    pub instrument: InstrumentName,
-    /// Settings of Telescope; sampling, window and update hold for every instrument.
-    pub telescope: Config,
+    /// What to watch it with, by the name in the registry.
+    pub instrument: String,
+    /// Which variant of it; `None` for its first.
+    pub variant: Option<String>,
+    /// Time between two looks.
+    pub sampling: Duration,
+    /// Time between two snapshots.
+    pub window: Duration,
+    /// Time after which mappings are read anew.
+    pub update: Duration,
+    /// Limits on regions.
+    pub regions: (usize, usize),
+    /// Seed of whatever is random.
+    pub seed: u64,
     /// How long; `None` until the target ends.
     pub duration: Option<Duration>,
     /// Where to write it.
@@ -43,29 +53,22 @@ impl Plan {
     pub fn new(args: RecordArgs, command: String) -> Result<Self> {
         check_intervals(&args)?;
         check_output(&args.output)?;
-        let telescope = Config {
-            variant: match args.variant {
-                VariantName::Bounded => Variant::Bounded,
-                VariantName::Flexible => Variant::Flexible,
-            },
+        let plan = Self {
+            selection: selection(args.pid, args.children, args.cgroup, args.program),
+            instrument: args.instrument,
+            variant: args.variant,
             sampling: args.sampling,
             window: args.window,
             update: args.update,
-            min_regions: args.min_regions,
-            max_regions: args.max_regions,
+            regions: (args.min_regions, args.max_regions),
             seed: args.seed,
-            ..Config::default()
-        };
-        telescope.check()?;
-        Ok(Self {
-            selection: selection(args.pid, args.children, args.cgroup, args.program),
-            instrument: args.instrument,
-            telescope,
             duration: args.duration,
             output: args.output,
             annotations: args.annotate.into_iter().collect(),
             command,
-        })
+        };
+        plan.build_instrument()?;
+        Ok(plan)
     }
 
     /// The instrument, ready to be stepped.
@@ -73,9 +76,15 @@ impl Plan {
     /// # Errors
     /// If its settings make no sense.
     pub fn build_instrument(&self) -> Result<Box<dyn Instrument>> {
-        match self.instrument {
-            InstrumentName::Telescope => Ok(Box::new(Telescope::new(self.telescope.clone())?)),
-        }
+        let common = Common {
+            sampling: Some(self.sampling),
+            window: Some(self.window),
+            update: Some(self.update),
+            min_regions: Some(self.regions.0),
+            max_regions: Some(self.regions.1),
+            seed: Some(self.seed),
+        };
+        registry::make(&self.instrument, self.variant.as_deref(), &common)
     }
 }
 
@@ -156,12 +165,26 @@ mod tests {
         Plan::new(args, line)
     }
 
+    /// The instrument's own word for a setting.
+    fn setting(plan: &Plan, name: &str) -> String {
+        let settings = plan.build_instrument().unwrap().settings();
+        settings.into_iter().find(|setting| setting.name == name).unwrap().value
+    }
+
     #[test]
     fn the_defaults_are_the_papers() {
         let plan = plan("").unwrap();
-        assert_eq!(plan.telescope, Config::default());
         assert_eq!(plan.duration, None);
         assert_eq!(plan.build_instrument().unwrap().name(), "telescope");
+        for (name, value) in [
+            ("variant", "bounded"),
+            ("sampling", "5ms"),
+            ("window", "200ms"),
+            ("min-regions", "10"),
+            ("max-regions", "1000"),
+        ] {
+            assert_eq!(setting(&plan, name), value);
+        }
     }
 
     #[test]
@@ -170,10 +193,18 @@ mod tests {
             "--variant flexible --sampling 10ms --window 1s --seed 9 --max-regions 50 --annotate a=b=c",
         );
         let plan = plan.unwrap();
-        assert_eq!(plan.telescope.variant, Variant::Flexible);
-        assert_eq!(plan.telescope.sampling, Duration::from_millis(10));
-        assert_eq!((plan.telescope.seed, plan.telescope.max_regions), (9, 50));
+        for (name, value) in
+            [("variant", "flexible"), ("sampling", "10ms"), ("seed", "9"), ("max-regions", "50")]
+        {
+            assert_eq!(setting(&plan, name), value);
+        }
         assert_eq!(plan.annotations["a"], "b=c");
+    }
+
+    #[test]
+    fn a_variant_of_another_instrument_is_refused() {
+        let text = plan("--instrument damon --variant guided").unwrap_err().to_string();
+        assert!(text.contains("choose one of fixed"), "{text}");
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub fn record(
     let mut recorder = Recorder::create(&plan.output, &meta)?;
     let mut progress = Progress::new(&mut recorder, terminal, plan.duration);
     let until = plan.duration.map_or(tierscope_core::Time::NEVER, |d| ports.now() + d);
-    let course = Course { mappings_age: plan.telescope.update, ..Course::until(until) };
+    let course = Course { mappings_age: plan.update, ..Course::until(until) };
     let ended = profile(ports, instrument.as_mut(), &course, &mut progress);
     let tally = progress.finish();
     // An error of the recording comes back from here as well; the first one is the cause.
@@ -74,9 +74,9 @@ pub fn record(
 fn meta(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Meta> {
     let radix = ports.access_bits()?.radix();
     Ok(Meta {
-        instrument: format!("{:?}", plan.instrument).to_lowercase(),
-        sampling: plan.telescope.sampling,
-        window: plan.telescope.window,
+        instrument: plan.instrument.clone(),
+        sampling: plan.sampling,
+        window: plan.window,
         target: target_name(ports, &plan.selection)?,
         machine: Machine { kernel: kernel.into(), radix: Some(radix) },
         command: plan.command.clone(),
@@ -146,7 +146,7 @@ fn check_complete(plan: &Plan, recorded: &Recorded) -> Result<()> {
     };
     match (recorded.ended, plan.duration) {
         (Ended::TargetGone, _) if recorded.tally.windows == 0 => {
-            let window = show_duration(plan.telescope.window);
+            let window = show_duration(plan.window);
             Err(gone(format!("it ended before the first window of {window} did")))
         }
         (Ended::TargetGone, Some(duration)) if !plan.selection.is_command() => {
