@@ -1,0 +1,636 @@
+//! What a machine is made of, as data: one vocabulary for the simulated machine and for the
+//! instrumented virtual one.
+//!
+//! Every table names the `source` of its numbers, and under `assumed` those of its keys that no
+//! source gives. Nothing here is fitted to a result.
+
+use serde::{Deserialize, Serialize};
+use tierscope_core::{Error, ErrorKind, Level, Result};
+
+/// A page size of x86-64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum PageSize {
+    /// 4 KiB.
+    #[serde(rename = "4K")]
+    K4,
+    /// 2 MiB.
+    #[serde(rename = "2M")]
+    M2,
+    /// 1 GiB.
+    #[serde(rename = "1G")]
+    G1,
+}
+
+impl PageSize {
+    /// All of them, the smallest first.
+    pub const ALL: [PageSize; 3] = [PageSize::K4, PageSize::M2, PageSize::G1];
+
+    /// The level of its leaves.
+    #[must_use]
+    pub fn level(self) -> Level {
+        [Level::PTE, Level::PMD, Level::PUD][self as usize]
+    }
+
+    /// The size of a leaf of `level`; `None` where there are no leaves.
+    #[must_use]
+    pub fn of_level(level: Level) -> Option<PageSize> {
+        Self::ALL.into_iter().find(|size| size.level() == level)
+    }
+
+    /// log2 of its bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn shift(self) -> u32 {
+        12 + 9 * self as u32
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        1 << self.shift()
+    }
+}
+
+/// What goes when a set is full. An empty way is always filled first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Replacement {
+    /// The least recently used.
+    Lru,
+    /// What a binary tree of bits points to; the ways must be a power of two, at most 32.
+    TreePlru,
+    /// Any way.
+    Random {
+        /// Of the generator.
+        seed: u64,
+    },
+}
+
+/// How a second-level TLB relates to the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Inclusion {
+    /// A walk fills both, each evicts as it likes.
+    Neither,
+    /// What the second evicts leaves the first too.
+    Inclusive,
+    /// A translation is in one of them: the second keeps what the first evicts.
+    Exclusive,
+}
+
+/// An array of a TLB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbArray {
+    /// The page sizes that share it.
+    pub pages: Vec<PageSize>,
+    /// Translations that it holds.
+    pub entries: u32,
+    /// Ways of a set; as many as entries if it is fully associative.
+    pub ways: u32,
+    /// What goes when a set is full.
+    pub replacement: Replacement,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+}
+
+/// The cache of non-leaf entries of one level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PscArray {
+    /// The level of the entries that it caches: 2 = PDE, 3 = PDPTE, 4 = PML4E, 5 = PML5E.
+    pub level: u8,
+    /// Entries that it holds.
+    pub entries: u32,
+    /// Ways of a set.
+    pub ways: u32,
+    /// What goes when a set is full.
+    pub replacement: Replacement,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+}
+
+/// What stands between a core and its page tables.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Translation {
+    /// Levels of the page table: 4 or 5.
+    pub levels: u8,
+    /// How the second-level TLB relates to the first.
+    pub inclusion: Inclusion,
+    /// First-level data TLB; a page size is in one array at most.
+    pub l1: Vec<TlbArray>,
+    /// Second-level TLB.
+    #[serde(default)]
+    pub l2: Vec<TlbArray>,
+    /// Paging-structure caches, one array a level at most.
+    #[serde(default)]
+    pub psc: Vec<PscArray>,
+    /// Where `levels` and `inclusion` come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+}
+
+/// A write-back cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheGeometry {
+    /// Slices over which lines are spread by a hash of their address; 1 = none.
+    pub slices: u32,
+    /// Sets of a slice, a power of two.
+    pub sets: u32,
+    /// Ways of a set.
+    pub ways: u32,
+    /// Bytes of a line, a power of two of 64 and more.
+    pub line: u32,
+    /// What goes when a set is full.
+    pub replacement: Replacement,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+}
+
+impl CacheGeometry {
+    /// Bytes of data.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        [self.slices, self.sets, self.ways, self.line].map(u64::from).iter().product()
+    }
+}
+
+/// A prefetcher that follows streams of lines inside of pages of 4 KiB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Streamer {
+    /// Pages that it follows at a time.
+    pub pages: u32,
+    /// Lines in one direction that make a stream.
+    pub train: u32,
+    /// Lines that one access fetches at most.
+    pub degree: u32,
+    /// Lines that it runs ahead of the program at most.
+    pub distance: u32,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+}
+
+/// A tier of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryTier {
+    /// `dram`, `optane`, `cxl`, …
+    pub name: String,
+    /// MiB that it holds.
+    pub mib: u64,
+    /// Nanoseconds of an unloaded read.
+    pub read_ns: u32,
+    /// Nanoseconds of an unloaded write.
+    pub write_ns: u32,
+    /// MiB a second of reads alone.
+    pub read_mib_s: u64,
+    /// MiB a second of writes alone.
+    pub write_mib_s: u64,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+}
+
+/// Cores and addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Processor {
+    /// Sockets.
+    pub sockets: u32,
+    /// Cores of a socket.
+    pub cores: u32,
+    /// Hardware threads of a core.
+    pub threads: u32,
+    /// Base frequency.
+    pub mhz: u32,
+    /// Bits of a physical address, 32..=52.
+    pub physical_bits: u32,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+}
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Its name, as on the command line.
+    pub name: String,
+    /// One line for people.
+    pub about: String,
+    /// Cores and addresses.
+    pub processor: Processor,
+    /// TLBs and paging-structure caches of every core.
+    pub translation: Translation,
+    /// The last-level cache of a socket.
+    pub llc: Option<CacheGeometry>,
+    /// The prefetcher that fills it.
+    pub prefetcher: Option<Streamer>,
+    /// Tiers of memory, the fastest first.
+    pub tiers: Vec<MemoryTier>,
+}
+
+impl Machine {
+    /// Reads a machine file and checks it; `name` is for errors, usually the file's.
+    ///
+    /// # Errors
+    /// Not TOML, an unknown key, or an impossible geometry: where and why.
+    pub fn parse(name: &str, text: &str) -> Result<Machine> {
+        let machine: Machine = toml::from_str(text).map_err(|error| {
+            let (line, column) = position(text, error.span().map_or(0, |span| span.start));
+            fault(format!("machine {name}, line {line}, column {column}"))
+                .cause(error.message().replace('\n', " "))
+                .remedy("see crates/hw/machines for files that work")
+        })?;
+        machine.check()?;
+        Ok(machine)
+    }
+
+    /// The ready-made machine of that name.
+    ///
+    /// # Errors
+    /// There is none; the error lists those that there are.
+    pub fn ready_made(name: &str) -> Result<Machine> {
+        let found = READY_MADE.iter().find(|(known, _)| *known == name);
+        let (_, text) = found.ok_or_else(|| {
+            let names: Vec<&str> = READY_MADE.iter().map(|(name, _)| *name).collect();
+            fault(format!("there is no ready-made machine {name}"))
+                .remedy(format!("choose one of {}, or give a file", names.join(", ")))
+        })?;
+        Machine::parse(name, text)
+    }
+
+    /// Whether everything fits together.
+    ///
+    /// # Errors
+    /// The first thing that does not: where, why, and what would do.
+    pub fn check(&self) -> Result<()> {
+        self.check_parts().map_err(|wrong| {
+            fault(format!("machine {}, {}", self.name, wrong.place))
+                .cause(wrong.cause)
+                .remedy(wrong.remedy)
+        })
+    }
+
+    fn check_parts(&self) -> Result<(), Wrong> {
+        self.processor.check()?;
+        self.translation.check_parts()?;
+        if let Some(llc) = &self.llc {
+            llc.check_parts("llc", self.processor.physical_bits)?;
+        }
+        if let Some(prefetcher) = &self.prefetcher {
+            prefetcher.check_parts()?;
+        }
+        expect(!self.tiers.is_empty(), "tiers", "there are none", "give at least one [[tiers]]")?;
+        for (index, tier) in self.tiers.iter().enumerate() {
+            tier.check(&format!("tiers[{index}]"))?;
+        }
+        let mib: u64 = self.tiers.iter().map(|tier| tier.mib).sum();
+        let room = 1u64 << (self.processor.physical_bits - 20);
+        expect(
+            mib <= room,
+            "processor.physical_bits",
+            format!("the tiers hold {mib} MiB, the addresses reach {room}"),
+            "raise physical_bits or make the tiers smaller",
+        )
+    }
+}
+
+/// The ready-made machines: name and TOML text.
+pub const READY_MADE: &[(&str, &str)] = &[
+    ("xeon-gold-6238m", include_str!("../machines/xeon-gold-6238m.toml")),
+    ("xeon-gold-6354", include_str!("../machines/xeon-gold-6354.toml")),
+    ("xeon-gold-6430-cxl", include_str!("../machines/xeon-gold-6430-cxl.toml")),
+    ("xeon-gold-5218", include_str!("../machines/xeon-gold-5218.toml")),
+    ("xeon-e5-2620v2", include_str!("../machines/xeon-e5-2620v2.toml")),
+    ("laptop", include_str!("../machines/laptop.toml")),
+];
+
+/// What does not fit.
+#[derive(Debug)]
+struct Wrong {
+    place: String,
+    cause: String,
+    remedy: String,
+}
+
+fn expect(
+    holds: bool,
+    place: impl Into<String>,
+    cause: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Result<(), Wrong> {
+    if holds {
+        return Ok(());
+    }
+    Err(Wrong { place: place.into(), cause: cause.into(), remedy: remedy.into() })
+}
+
+fn fault(what: String) -> Error {
+    Error::new(ErrorKind::Usage, what)
+}
+
+/// Line and column, from 1, of a byte of a text.
+fn position(text: &str, at: usize) -> (usize, usize) {
+    let before = &text.as_bytes()[..at.min(text.len())];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    (line, before.len() - start + 1)
+}
+
+fn check_source(place: &str, source: &str, assumed: &[String], keys: &[&str]) -> Result<(), Wrong> {
+    expect(
+        !source.trim().is_empty(),
+        format!("{place}.source"),
+        "it is empty",
+        "name the manual, table or paper that the numbers come from",
+    )?;
+    let strange = assumed.iter().find(|key| !keys.contains(&key.as_str()));
+    expect(
+        strange.is_none(),
+        format!("{place}.assumed"),
+        format!("there is no key {:?}", strange.map_or("", String::as_str)),
+        format!("its keys are {}", keys.join(", ")),
+    )
+}
+
+fn check_array(
+    place: &str,
+    entries: u32,
+    ways: u32,
+    replacement: Replacement,
+) -> Result<(), Wrong> {
+    expect(entries > 0, format!("{place}.entries"), "it is 0", "leave the array out instead")?;
+    expect(
+        ways > 0 && entries.is_multiple_of(ways),
+        format!("{place}.ways"),
+        format!("{entries} entries do not make whole sets of {ways} ways"),
+        "choose ways that divide the entries",
+    )?;
+    let sets = entries / ways;
+    expect(
+        sets.is_power_of_two(),
+        format!("{place}.entries"),
+        format!("{entries} entries of {ways} ways make {sets} sets, no power of two"),
+        "the low bits of the page number choose the set: make them a power of two",
+    )?;
+    check_replacement(place, ways, replacement)
+}
+
+fn check_replacement(place: &str, ways: u32, replacement: Replacement) -> Result<(), Wrong> {
+    expect(
+        replacement != Replacement::TreePlru || (ways.is_power_of_two() && ways <= 32),
+        format!("{place}.replacement"),
+        format!("a tree cannot stand over {ways} ways"),
+        "use \"lru\" or { random = { seed = 1 } }, or a power of two of ways up to 32",
+    )
+}
+
+impl Processor {
+    fn check(&self) -> Result<(), Wrong> {
+        let keys = ["sockets", "cores", "threads", "mhz", "physical_bits"];
+        check_source("processor", &self.source, &self.assumed, &keys)?;
+        for (key, value) in keys.iter().zip([self.sockets, self.cores, self.threads, self.mhz]) {
+            expect(value > 0, format!("processor.{key}"), "it is 0", "give at least 1")?;
+        }
+        expect(
+            (32..=52).contains(&self.physical_bits),
+            "processor.physical_bits",
+            format!("{} is not within 32..=52", self.physical_bits),
+            "CPUID 80000008H tells: 46 on most servers, 39 on many laptops",
+        )
+    }
+}
+
+impl Translation {
+    /// Whether the arrays are possible.
+    ///
+    /// # Errors
+    /// The first thing that is not.
+    pub fn check(&self) -> Result<()> {
+        self.check_parts()
+            .map_err(|wrong| fault(wrong.place).cause(wrong.cause).remedy(wrong.remedy))
+    }
+
+    fn check_parts(&self) -> Result<(), Wrong> {
+        let place = "translation";
+        check_source(place, &self.source, &self.assumed, &["levels", "inclusion"])?;
+        expect(
+            matches!(self.levels, 4 | 5),
+            format!("{place}.levels"),
+            format!("{} levels", self.levels),
+            "x86-64 has 4 or 5",
+        )?;
+        check_stage(&format!("{place}.l1"), &self.l1)?;
+        check_stage(&format!("{place}.l2"), &self.l2)?;
+        let homeless = PageSize::ALL
+            .into_iter()
+            .find(|size| !self.l1.iter().chain(&self.l2).any(|array| array.pages.contains(size)));
+        expect(
+            homeless.is_none(),
+            format!("{place}.l1"),
+            format!("no array takes pages of {homeless:?}"),
+            "name every page size in one array",
+        )?;
+        self.check_psc(&format!("{place}.psc"))
+    }
+
+    fn check_psc(&self, place: &str) -> Result<(), Wrong> {
+        let keys = ["level", "entries", "ways", "replacement"];
+        for (index, array) in self.psc.iter().enumerate() {
+            let at = format!("{place}[{index}]");
+            check_source(&at, &array.source, &array.assumed, &keys)?;
+            check_array(&at, array.entries, array.ways, array.replacement)?;
+            expect(
+                (2..=self.levels).contains(&array.level),
+                format!("{at}.level"),
+                format!("level {} has no non-leaf entries here", array.level),
+                format!("choose within 2..={}", self.levels),
+            )?;
+            expect(
+                !self.psc[..index].iter().any(|other| other.level == array.level),
+                format!("{at}.level"),
+                format!("level {} has a cache already", array.level),
+                "one array a level",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn check_stage(place: &str, arrays: &[TlbArray]) -> Result<(), Wrong> {
+    let mut seen: Vec<PageSize> = Vec::new();
+    for (index, array) in arrays.iter().enumerate() {
+        let at = format!("{place}[{index}]");
+        let keys = ["pages", "entries", "ways", "replacement"];
+        check_source(&at, &array.source, &array.assumed, &keys)?;
+        check_array(&at, array.entries, array.ways, array.replacement)?;
+        for size in &array.pages {
+            expect(
+                !seen.contains(size),
+                format!("{at}.pages"),
+                format!("{size:?} has an array already"),
+                "a page size is in one array of a level",
+            )?;
+            seen.push(*size);
+        }
+    }
+    Ok(())
+}
+
+impl CacheGeometry {
+    /// Whether the cache is possible on a machine of so many physical address bits.
+    ///
+    /// # Errors
+    /// The first thing that is not.
+    pub fn check(&self, physical_bits: u32) -> Result<()> {
+        self.check_parts("cache", physical_bits)
+            .map_err(|wrong| fault(wrong.place).cause(wrong.cause).remedy(wrong.remedy))
+    }
+
+    fn check_parts(&self, place: &str, physical_bits: u32) -> Result<(), Wrong> {
+        let keys = ["slices", "sets", "ways", "line", "replacement"];
+        check_source(place, &self.source, &self.assumed, &keys)?;
+        for (key, value) in [("slices", self.slices), ("ways", self.ways)] {
+            expect(value > 0, format!("{place}.{key}"), "it is 0", "give at least 1")?;
+        }
+        expect(
+            self.sets.is_power_of_two(),
+            format!("{place}.sets"),
+            format!("{} is no power of two", self.sets),
+            "spread the rest over slices: slices x sets x ways x line = bytes",
+        )?;
+        expect(
+            self.line.is_power_of_two() && self.line >= 64,
+            format!("{place}.line"),
+            format!("{} bytes", self.line),
+            "a power of two of 64 and more",
+        )?;
+        let reach = self.reach_bits();
+        expect(
+            physical_bits <= reach,
+            format!("{place}.sets"),
+            format!("tags of 30 bits reach 2^{reach} bytes, addresses have {physical_bits} bits"),
+            "choose more sets, longer lines, or fewer physical_bits",
+        )?;
+        check_replacement(place, self.ways, self.replacement)
+    }
+
+    /// Bits of the addresses that its tags can tell apart.
+    #[must_use]
+    pub fn reach_bits(&self) -> u32 {
+        crate::cache::TAG_BITS + self.sets.trailing_zeros() + self.line.trailing_zeros()
+    }
+}
+
+impl Streamer {
+    fn check_parts(&self) -> Result<(), Wrong> {
+        let keys = ["pages", "train", "degree", "distance"];
+        check_source("prefetcher", &self.source, &self.assumed, &keys)?;
+        let values = [self.pages, self.train, self.degree, self.distance];
+        for (key, value) in keys.iter().zip(values) {
+            expect(
+                (1..=64).contains(&value),
+                format!("prefetcher.{key}"),
+                format!("it is {value}"),
+                "a page has 64 lines: give 1..=64",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl MemoryTier {
+    fn check(&self, place: &str) -> Result<(), Wrong> {
+        let keys = ["name", "mib", "read_ns", "write_ns", "read_mib_s", "write_mib_s"];
+        check_source(place, &self.source, &self.assumed, &keys)?;
+        let latencies = [self.read_ns, self.write_ns].map(u64::from);
+        let values = [self.mib, latencies[0], latencies[1], self.read_mib_s, self.write_mib_s];
+        for (key, value) in keys[1..].iter().zip(values) {
+            expect(value > 0, format!("{place}.{key}"), "it is 0", "give at least 1")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ready_made_machine_is_whole() {
+        for (name, _) in READY_MADE {
+            let machine = Machine::ready_made(name).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(machine.name, *name);
+        }
+    }
+
+    fn edited(from: &str, to: &str) -> String {
+        let text = READY_MADE[0].1;
+        assert!(text.contains(from), "the test edits what is there: {from}");
+        Machine::parse("m.toml", &text.replacen(from, to, 1)).expect_err("it is wrong").to_string()
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line() {
+        let error = edited("[processor]\n", "[processor]\nturbo = 1\n");
+        assert!(error.contains("line 5, column 1: unknown field `turbo`"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn impossible_geometry_is_explained() {
+        let cases = [
+            ("entries = 1536\nways = 12", "entries = 1536\nways = 7", "whole sets of 7 ways"),
+            ("entries = 1536\nways = 12", "entries = 1536\nways = 8", "192 sets, no power of two"),
+            ("levels = 4", "levels = 3", "3 levels"),
+            ("pages = [\"1G\"]", "pages = [\"4K\"]", "K4 has an array already"),
+            ("sets = 2048", "sets = 2000", "2000 is no power of two"),
+            ("sets = 2048", "sets = 8", "tags of 30 bits reach 2^39"),
+            ("physical_bits = 46", "physical_bits = 42", "the addresses reach"),
+            ("assumed = [\"replacement\"]", "assumed = [\"colour\"]", "no key \"colour\""),
+        ];
+        for (from, to, says) in cases {
+            let error = edited(from, to);
+            assert!(error.contains(says), "{to}: {error}");
+            assert!(error.starts_with("machine xeon-gold-6238m, "), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_tree_needs_a_power_of_two() {
+        let wrong = check_array("x", 12, 12, Replacement::TreePlru).expect_err("12 ways");
+        assert!(wrong.cause.contains("12 ways"));
+        assert!(check_array("x", 16, 16, Replacement::TreePlru).is_ok());
+    }
+
+    #[test]
+    fn page_sizes_are_those_of_their_levels() {
+        for size in PageSize::ALL {
+            assert_eq!(size.bytes(), size.level().entry_bytes());
+            assert_eq!(PageSize::of_level(size.level()), Some(size));
+        }
+        assert_eq!(PageSize::of_level(Level::P4D), None);
+    }
+}

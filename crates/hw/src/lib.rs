@@ -1,0 +1,31 @@
+//! Models of the hardware between a program and its memory: TLBs, paging-structure caches, the
+//! page walk, caches, a prefetcher.
+//!
+//! The simulated machine, the instrumented virtual machine and the what-if analysis of traces
+//! share them. They keep no time and know no tiers: they say what happened, and whoever owns them
+//! says what it costs. All are deterministic, and equal to naive oracles over any sequence of
+//! operations (`tests/`).
+//!
+//! Invariant: nothing on the way of an access allocates or follows a pointer chain.
+
+pub mod cache;
+pub mod config;
+pub mod entry;
+pub mod host;
+mod mmu;
+mod prefetcher;
+mod psc;
+mod replacement;
+mod sets;
+mod tlb;
+mod translation;
+mod walker;
+
+pub use cache::Cache;
+pub use config::{Machine, PageSize};
+pub use mmu::{Mmu, Source};
+pub use prefetcher::{Fetches, Prefetcher};
+pub use psc::{Psc, Table};
+pub use tlb::{Held, Stage, Tlb};
+pub use translation::{Asid, Translation};
+pub use walker::{Fault, PageTable, Reads, Root, Walk, entry_address, is_canonical, walk};

@@ -1,0 +1,149 @@
+//! Translation as a core does it: TLBs, paging-structure caches and walker together.
+
+use tierscope_core::{Access, Result as Checked};
+
+use crate::config;
+use crate::psc::Psc;
+use crate::tlb::{Stage, Tlb};
+use crate::translation::{Asid, Translation};
+use crate::walker::{Fault, PageTable, Reads, Root, walk};
+
+/// Who gave a translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The first-level TLB.
+    L1,
+    /// The second-level TLB.
+    L2,
+    /// A walk; [`Mmu::last_reads`] says what it read.
+    Walk,
+}
+
+/// The memory management unit of one core.
+#[derive(Clone, Debug)]
+pub struct Mmu {
+    tlb: Tlb,
+    psc: Psc,
+    levels: u8,
+    reads: Reads,
+}
+
+impl Mmu {
+    /// An MMU that knows nothing yet.
+    ///
+    /// # Errors
+    /// The configuration is impossible: [`config::Translation::check`].
+    pub fn new(config: &config::Translation) -> Checked<Self> {
+        Ok(Self {
+            tlb: Tlb::new(config)?,
+            psc: Psc::new(config)?,
+            levels: config.levels,
+            reads: Reads::default(),
+        })
+    }
+
+    /// Translates an access.
+    ///
+    /// A store through a translation whose leaf is not known to be dirty walks, since the flag
+    /// lies in memory (Intel SDM volume 3, section 4.8). A fault forgets what was known of the
+    /// address (section 4.10.4.1).
+    ///
+    /// # Errors
+    /// The page fault, or the general protection fault, that the core would raise.
+    #[inline]
+    pub fn translate<T: PageTable>(
+        &mut self,
+        memory: &mut T,
+        root: Root,
+        linear: u64,
+        access: Access,
+    ) -> Result<(Translation, Source), Fault> {
+        if let Some((known, stage)) = self.tlb.lookup(linear, root.asid) {
+            let source = if stage == Stage::L1 { Source::L1 } else { Source::L2 };
+            if access == Access::Load || known.is_dirty() && known.is_writable() {
+                return Ok((known, source));
+            }
+            if !known.is_writable() {
+                return Err(self.fault(root.asid, linear, Fault::ReadOnly));
+            }
+        }
+        self.walk(memory, root, linear, access)
+    }
+
+    fn walk<T: PageTable>(
+        &mut self,
+        memory: &mut T,
+        root: Root,
+        linear: u64,
+        access: Access,
+    ) -> Result<(Translation, Source), Fault> {
+        let walk = walk(memory, &mut self.psc, self.levels, root, linear, access);
+        self.reads = walk.reads;
+        match walk.result {
+            Ok(found) => {
+                self.tlb.insert(linear, root.asid, found);
+                Ok((found, Source::Walk))
+            }
+            Err(fault) => Err(self.fault(root.asid, linear, fault)),
+        }
+    }
+
+    #[cold]
+    fn fault(&mut self, asid: Asid, linear: u64, fault: Fault) -> Fault {
+        self.tlb.invalidate_page(linear, asid);
+        self.psc.invalidate_page(linear, asid);
+        fault
+    }
+
+    /// Lets the memory prefetch what a walk for `linear` would read, if there will be one.
+    /// Changes nothing that a program could see. To be called some accesses ahead.
+    #[inline]
+    pub fn expect<T: PageTable>(&self, memory: &T, root: Root, linear: u64) {
+        if !self.tlb.holds(linear, root.asid) {
+            memory.expect(root, linear);
+        }
+    }
+
+    /// What the last walk read.
+    #[must_use]
+    pub fn last_reads(&self) -> &Reads {
+        &self.reads
+    }
+
+    /// INVLPG: the page leaves the TLBs, the whole address space the paging-structure caches
+    /// (Intel SDM volume 3, section 4.10.4.1).
+    pub fn invalidate_page(&mut self, linear: u64, asid: Asid) {
+        self.tlb.invalidate_page(linear, asid);
+        self.psc.flush_asid(asid);
+    }
+
+    /// MOV to CR3 with bit 63 clear: the address space leaves, global translations stay.
+    pub fn flush_asid(&mut self, asid: Asid) {
+        self.tlb.flush_asid(asid);
+        self.psc.flush_asid(asid);
+    }
+
+    /// INVPCID type 3: everything leaves but global translations.
+    pub fn flush_local(&mut self) {
+        self.tlb.flush_local();
+        self.psc.flush_all();
+    }
+
+    /// INVPCID type 2: everything leaves.
+    pub fn flush_all(&mut self) {
+        self.tlb.flush_all();
+        self.psc.flush_all();
+    }
+
+    /// Its TLBs.
+    #[must_use]
+    pub fn tlb(&self) -> &Tlb {
+        &self.tlb
+    }
+
+    /// Its paging-structure caches.
+    #[must_use]
+    pub fn psc(&self) -> &Psc {
+        &self.psc
+    }
+}

@@ -1,0 +1,466 @@
+//! Translation lookaside buffers of one core: two levels, arrays by page size.
+//!
+//! Translations are tagged with an address space, or global (Intel SDM volume 3, sections
+//! 4.10.1 and 4.10.2). As on hardware nothing leaves but by replacement and by the instructions
+//! that invalidate: after a change of the page table a stale translation stays until then.
+
+use crate::config::{self, Inclusion, PageSize, TlbArray};
+use crate::sets::{INDEX_SHIFT, Sets, Slot};
+use crate::translation::{Asid, Translation};
+
+/// Which level answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// The first.
+    L1,
+    /// The second.
+    L2,
+}
+
+/// Marks a key as a key: no key is zero.
+const VALID: u64 = 1;
+const SIZE_SHIFT: u32 = 1;
+const SIZE_MASK: u64 = 3 << SIZE_SHIFT;
+const ASID_SHIFT: u32 = 3;
+const ASID_MASK: u64 = 0xfff << ASID_SHIFT;
+const GLOBAL: u64 = 1 << 15;
+
+#[inline(always)]
+fn key_of(linear: u64, size: PageSize, tag: u64) -> u64 {
+    // 57 bits of a linear address, less the 12 of the smallest page: 45 bits, as many as fit.
+    let number = (linear & ((1 << 57) - 1)) >> size.shift();
+    number << INDEX_SHIFT | tag | (size as u64) << SIZE_SHIFT | VALID
+}
+
+#[inline(always)]
+fn tag_of(asid: Asid) -> u64 {
+    u64::from(asid.number()) << ASID_SHIFT
+}
+
+fn size_of(key: u64) -> usize {
+    ((key & SIZE_MASK) >> SIZE_SHIFT) as usize
+}
+
+/// An array, and what it says of its keys.
+#[derive(Clone, Debug)]
+struct Array {
+    sets: Sets,
+    said: Vec<u64>,
+}
+
+impl Array {
+    fn new(config: &TlbArray) -> Self {
+        let sets = Sets::new(config.entries as usize, config.ways as usize, config.replacement);
+        Self { said: vec![0; sets.len()], sets }
+    }
+
+    #[inline(always)]
+    fn said(&self, slot: Slot) -> Translation {
+        Translation::from_bits(self.said[self.sets.place(slot)])
+    }
+
+    fn say(&mut self, slot: Slot, translation: Translation) {
+        let place = self.sets.place(slot);
+        self.said[place] = translation.bits();
+    }
+}
+
+/// A key and what was said of it.
+type Line = (u64, Translation);
+
+/// One level: its arrays, which of them takes which page size, and what is in it.
+#[derive(Clone, Debug)]
+struct Bank {
+    arrays: Vec<Array>,
+    of_size: [Option<usize>; 3],
+    /// Translations held, by page size: a size of which there is none is not looked up.
+    held: [u32; 3],
+    /// Global ones among them.
+    globals: u32,
+}
+
+impl Bank {
+    fn new(configs: &[TlbArray]) -> Self {
+        let of_size =
+            PageSize::ALL.map(|size| configs.iter().position(|array| array.pages.contains(&size)));
+        let arrays = configs.iter().map(Array::new).collect();
+        Self { arrays, of_size, held: [0; 3], globals: 0 }
+    }
+
+    #[inline(always)]
+    fn find(&self, linear: u64, tag: u64) -> Option<(usize, Slot)> {
+        for size in PageSize::ALL {
+            if self.held[size as usize] == 0 {
+                continue;
+            }
+            let index = self.of_size[size as usize]?;
+            let found = self.arrays[index].sets.find(key_of(linear, size, tag));
+            if let Some(slot) = found {
+                return Some((index, slot));
+            }
+        }
+        None
+    }
+
+    /// Finds a translation of the address space, or a global one.
+    #[inline(always)]
+    fn find_any(&self, linear: u64, asid: Asid) -> Option<(usize, Slot)> {
+        let local = self.find(linear, tag_of(asid));
+        if local.is_none() && self.globals != 0 {
+            return self.find(linear, GLOBAL);
+        }
+        local
+    }
+
+    #[inline(always)]
+    fn said(&self, (index, slot): (usize, Slot)) -> Translation {
+        self.arrays[index].said(slot)
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, (index, slot): (usize, Slot)) {
+        self.arrays[index].sets.touch(slot);
+    }
+
+    /// Puts a line in, or changes what is said of its key. `Err`: no array takes its size.
+    /// `Ok`: what had to go.
+    fn put(&mut self, (key, translation): Line) -> Result<Option<Line>, Line> {
+        let Some(index) = self.of_size[size_of(key)] else { return Err((key, translation)) };
+        let array = &mut self.arrays[index];
+        if let Some(slot) = array.sets.find(key) {
+            array.sets.touch(slot);
+            array.say(slot, translation);
+            return Ok(None);
+        }
+        let (slot, evicted) = array.sets.insert(key);
+        let said = array.said(slot);
+        array.say(slot, translation);
+        self.count(key, 1);
+        if evicted == 0 {
+            return Ok(None);
+        }
+        self.count(evicted, -1);
+        Ok(Some((evicted, said)))
+    }
+
+    fn count(&mut self, key: u64, change: i32) {
+        let held = &mut self.held[size_of(key)];
+        *held = held.wrapping_add_signed(change);
+        if key & GLOBAL != 0 {
+            self.globals = self.globals.wrapping_add_signed(change);
+        }
+    }
+
+    fn remove(&mut self, key: u64) -> Option<Line> {
+        let index = self.of_size[size_of(key)]?;
+        let slot = self.arrays[index].sets.find(key)?;
+        let translation = self.arrays[index].said(slot);
+        self.arrays[index].sets.remove(slot);
+        self.count(key, -1);
+        Some((key, translation))
+    }
+
+    fn remove_if(&mut self, gone: impl Fn(u64) -> bool) {
+        let mut keys = Vec::new();
+        for array in &mut self.arrays {
+            array.sets.remove_if(|key| {
+                let goes = gone(key);
+                if goes {
+                    keys.push(key);
+                }
+                goes
+            });
+        }
+        keys.into_iter().for_each(|key| self.count(key, -1));
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Line> + '_ {
+        let line =
+            |array: &Array, place: usize, key| (key, Translation::from_bits(array.said[place]));
+        let of = move |array| {
+            let array: &Array = array;
+            array.sets.keys().map(move |(place, key)| line(array, place, key))
+        };
+        self.arrays.iter().flat_map(of)
+    }
+}
+
+/// A translation that a TLB holds, for tests and for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// The first byte of the page, as far as 57 bits tell.
+    pub linear: u64,
+    /// Its address space; `None` if it is global.
+    pub asid: Option<Asid>,
+    /// The translation.
+    pub translation: Translation,
+}
+
+/// The TLBs of one core.
+#[derive(Clone, Debug)]
+pub struct Tlb {
+    l1: Bank,
+    l2: Bank,
+    inclusion: Inclusion,
+}
+
+impl Tlb {
+    /// Empty TLBs.
+    ///
+    /// # Errors
+    /// The configuration is impossible: [`config::Translation::check`].
+    pub fn new(config: &config::Translation) -> tierscope_core::Result<Self> {
+        config.check()?;
+        Ok(Self {
+            l1: Bank::new(&config.l1),
+            l2: Bank::new(&config.l2),
+            inclusion: config.inclusion,
+        })
+    }
+
+    /// Looks a translation up, as a load or store does: it becomes the most recently used, and
+    /// what the second level held comes into the first.
+    #[inline]
+    pub fn lookup(&mut self, linear: u64, asid: Asid) -> Option<(Translation, Stage)> {
+        if let Some(at) = self.l1.find_any(linear, asid) {
+            self.l1.touch(at);
+            return Some((self.l1.said(at), Stage::L1));
+        }
+        let translation = self.lookup_second(linear, asid)?;
+        Some((translation, Stage::L2))
+    }
+
+    fn lookup_second(&mut self, linear: u64, asid: Asid) -> Option<Translation> {
+        let at = self.l2.find_any(linear, asid)?;
+        let translation = self.l2.said(at);
+        self.l2.touch(at);
+        let key = key_for(linear, asid, translation);
+        match self.inclusion {
+            Inclusion::Exclusive => self.swap_up(key, translation),
+            Inclusion::Neither | Inclusion::Inclusive => {
+                // What the first level evicts is in the second, or need not be anywhere. A size
+                // that the first level does not take is answered by the second, always.
+                let _ = self.l1.put((key, translation));
+            }
+        }
+        Some(translation)
+    }
+
+    /// Moves a line from the second level to the first, and what that evicts the other way.
+    fn swap_up(&mut self, key: u64, translation: Translation) {
+        if self.l1.of_size[size_of(key)].is_none() {
+            return;
+        }
+        self.l2.remove(key);
+        if let Ok(Some(victim)) = self.l1.put((key, translation)) {
+            let _ = self.l2.put(victim);
+        }
+    }
+
+    /// Whether a lookup would hit. Changes nothing: for prefetching ahead of a batch.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self, linear: u64, asid: Asid) -> bool {
+        self.l1.find_any(linear, asid).is_some() || self.l2.find_any(linear, asid).is_some()
+    }
+
+    /// Keeps what a walk found.
+    pub fn insert(&mut self, linear: u64, asid: Asid, translation: Translation) {
+        let line = (key_for(linear, asid, translation), translation);
+        match self.inclusion {
+            Inclusion::Exclusive => self.insert_exclusive(line),
+            Inclusion::Inclusive => {
+                if let Ok(Some((victim, _))) = self.l2.put(line) {
+                    self.l1.remove(victim);
+                }
+                let _ = self.l1.put(line);
+            }
+            Inclusion::Neither => {
+                let _ = self.l2.put(line);
+                let _ = self.l1.put(line);
+            }
+        }
+    }
+
+    fn insert_exclusive(&mut self, line: Line) {
+        if self.l1.of_size[size_of(line.0)].is_some() {
+            self.l2.remove(line.0);
+        }
+        let to_second = match self.l1.put(line) {
+            Ok(victim) => victim,
+            Err(homeless) => Some(homeless),
+        };
+        if let Some(line) = to_second {
+            let _ = self.l2.put(line);
+        }
+    }
+
+    /// INVLPG: forgets every translation of the address, of whatever page size, that belongs to
+    /// the address space or is global (Intel SDM volume 3, section 4.10.4.1).
+    pub fn invalidate_page(&mut self, linear: u64, asid: Asid) {
+        for tag in [tag_of(asid), GLOBAL] {
+            for key in PageSize::ALL.map(|size| key_of(linear, size, tag)) {
+                self.l1.remove(key);
+                self.l2.remove(key);
+            }
+        }
+    }
+
+    /// MOV to CR3 with bit 63 clear, INVPCID type 1: forgets what belongs to the address space;
+    /// global translations stay.
+    pub fn flush_asid(&mut self, asid: Asid) {
+        let tag = tag_of(asid);
+        self.remove_if(|key| key & (ASID_MASK | GLOBAL) == tag);
+    }
+
+    /// INVPCID type 3: forgets everything but global translations.
+    pub fn flush_local(&mut self) {
+        self.remove_if(|key| key & GLOBAL == 0);
+    }
+
+    /// A change of CR4.PGE, INVPCID type 2: forgets everything.
+    pub fn flush_all(&mut self) {
+        self.remove_if(|_| true);
+    }
+
+    fn remove_if(&mut self, gone: impl Fn(u64) -> bool) {
+        self.l1.remove_if(&gone);
+        self.l2.remove_if(&gone);
+    }
+
+    /// What a level holds, in no order that means anything.
+    pub fn contents(&self, stage: Stage) -> impl Iterator<Item = Held> + '_ {
+        let bank = match stage {
+            Stage::L1 => &self.l1,
+            Stage::L2 => &self.l2,
+        };
+        bank.lines().map(|(key, translation)| held(key, translation))
+    }
+}
+
+#[inline(always)]
+fn key_for(linear: u64, asid: Asid, translation: Translation) -> u64 {
+    let tag = if translation.is_global() { GLOBAL } else { tag_of(asid) };
+    key_of(linear, translation.size(), tag)
+}
+
+fn held(key: u64, translation: Translation) -> Held {
+    let asid = Asid::new(((key & ASID_MASK) >> ASID_SHIFT) as u16);
+    Held {
+        linear: key >> INDEX_SHIFT << translation.size().shift(),
+        asid: asid.filter(|_| key & GLOBAL == 0),
+        translation,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Replacement;
+
+    fn array(pages: &[PageSize], entries: u32, ways: u32) -> TlbArray {
+        TlbArray {
+            pages: pages.to_vec(),
+            entries,
+            ways,
+            replacement: Replacement::Lru,
+            source: "toy".into(),
+            assumed: vec![],
+        }
+    }
+
+    /// First level: 2 entries of 4K, 1 of 2M; second: 4 of 4K and 2M; 1G: 1 in the first.
+    fn toy(inclusion: Inclusion) -> Tlb {
+        use PageSize::{G1, K4, M2};
+        Tlb::new(&config::Translation {
+            levels: 4,
+            inclusion,
+            l1: vec![array(&[K4], 2, 2), array(&[M2], 1, 1), array(&[G1], 1, 1)],
+            l2: vec![array(&[K4, M2], 4, 4)],
+            psc: vec![],
+            source: "toy".into(),
+            assumed: vec![],
+        })
+        .expect("the toy is possible")
+    }
+
+    const A: Asid = Asid::ZERO;
+
+    fn b() -> Asid {
+        Asid::new(2).expect("small")
+    }
+
+    fn page(number: u64) -> Translation {
+        Translation::new(number << 12, PageSize::K4)
+    }
+
+    fn fill(tlb: &mut Tlb, pages: &[u64]) {
+        pages.iter().for_each(|n| tlb.insert(n << 12, A, page(100 + n)));
+    }
+
+    #[test]
+    fn what_the_first_level_lost_the_second_gives_back() {
+        let mut tlb = toy(Inclusion::Neither);
+        fill(&mut tlb, &[1, 2, 3]);
+        assert_eq!(tlb.lookup(1 << 12, A), Some((page(101), Stage::L2)));
+        assert_eq!(tlb.lookup(1 << 12, A), Some((page(101), Stage::L1)));
+        assert_eq!(tlb.lookup(9 << 12, A), None);
+    }
+
+    #[test]
+    fn inclusive_levels_lose_together() {
+        // The second holds 4: the fifth page pushes page 1 out, which the first still had.
+        let mut tlb = toy(Inclusion::Inclusive);
+        fill(&mut tlb, &[1, 2]);
+        for number in [3, 4, 5] {
+            tlb.lookup(1 << 12, A);
+            fill(&mut tlb, &[number]);
+        }
+        assert_eq!(tlb.lookup(1 << 12, A), None);
+    }
+
+    #[test]
+    fn exclusive_levels_hold_their_sum() {
+        let mut tlb = toy(Inclusion::Exclusive);
+        fill(&mut tlb, &[1, 2, 3, 4, 5, 6]);
+        assert_eq!(tlb.contents(Stage::L1).count() + tlb.contents(Stage::L2).count(), 6);
+        assert_eq!(tlb.lookup(1 << 12, A), Some((page(101), Stage::L2)));
+        assert!(tlb.contents(Stage::L2).all(|held| held.linear != 1 << 12), "it moved");
+    }
+
+    #[test]
+    fn address_spaces_are_apart_but_for_global_pages() {
+        let (mut tlb, b) = (toy(Inclusion::Neither), b());
+        fill(&mut tlb, &[1]);
+        tlb.insert(2 << 12, A, page(7).global(true));
+        assert_eq!(tlb.lookup(1 << 12, b), None);
+        assert_eq!(tlb.lookup(2 << 12, b), Some((page(7).global(true), Stage::L1)));
+        tlb.flush_asid(A);
+        assert!(!tlb.holds(1 << 12, A) && tlb.holds(2 << 12, A));
+        tlb.flush_all();
+        assert!(!tlb.holds(2 << 12, A));
+    }
+
+    #[test]
+    fn invlpg_hits_every_size_and_global_pages() {
+        let mut tlb = toy(Inclusion::Neither);
+        let huge = Translation::new(4 << 21, PageSize::M2);
+        tlb.insert(0x5000, A, huge);
+        fill(&mut tlb, &[5]);
+        tlb.insert(0x6000, A, page(9).global(true));
+        tlb.invalidate_page(0x5123, A);
+        tlb.invalidate_page(0x6000, b());
+        assert!(!tlb.holds(0x5000, A) && !tlb.holds(0x6000, A));
+        assert_eq!(tlb.contents(Stage::L1).count() + tlb.contents(Stage::L2).count(), 0);
+    }
+
+    #[test]
+    fn a_page_without_second_level_lives_in_the_first() {
+        let mut tlb = toy(Inclusion::Neither);
+        let giant = |number: u64| Translation::new(number << 30, PageSize::G1);
+        tlb.insert(5 << 30, A, giant(1));
+        assert_eq!(tlb.lookup((5 << 30) + 12345, A), Some((giant(1), Stage::L1)));
+        tlb.insert(6 << 30, A, giant(2));
+        assert_eq!(tlb.lookup(5 << 30, A), None);
+    }
+}

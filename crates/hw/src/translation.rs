@@ -1,0 +1,143 @@
+//! What a TLB keeps of a translation.
+
+use crate::config::PageSize;
+use crate::entry::{FRAME_MASK, GLOBAL, WRITABLE};
+
+/// A tag of address spaces: a PCID on Intel, an ASID elsewhere. 12 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Asid(u16);
+
+impl Asid {
+    /// How many there are (Intel SDM volume 3, section 4.10.1: PCIDs have 12 bits).
+    pub const COUNT: u16 = 1 << 12;
+
+    /// The tag in use where there are no others (CR4.PCIDE clear).
+    pub const ZERO: Asid = Asid(0);
+
+    /// The tag of that number; `None` from [`Asid::COUNT`] on.
+    #[must_use]
+    pub fn new(number: u16) -> Option<Asid> {
+        (number < Self::COUNT).then_some(Asid(number))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        self.0
+    }
+}
+
+/// A translation of one page: where it lies, and what a TLB knows of it (Intel SDM volume 3,
+/// section 4.10.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Translation(u64);
+
+impl Translation {
+    const SIZE_SHIFT: u32 = 9;
+    const DIRTY: u64 = crate::entry::DIRTY;
+
+    /// A clean, read-only, local page of `size` at the physical address `frame`.
+    #[must_use]
+    pub fn new(frame: u64, size: PageSize) -> Self {
+        debug_assert!(frame & !(FRAME_MASK & !(size.bytes() - 1)) == 0, "{frame:#x} for {size:?}");
+        Self(frame | (size as u64) << Self::SIZE_SHIFT)
+    }
+
+    /// The same, writable if `writable`: the AND over all entries of the walk.
+    #[must_use]
+    pub fn writable(self, writable: bool) -> Self {
+        self.with(WRITABLE, writable)
+    }
+
+    /// The same, for all address spaces if `global`.
+    #[must_use]
+    pub fn global(self, global: bool) -> Self {
+        self.with(GLOBAL, global)
+    }
+
+    /// The same, its leaf known to be dirty if `dirty`: a store need not walk again.
+    #[must_use]
+    pub fn dirty(self, dirty: bool) -> Self {
+        self.with(Self::DIRTY, dirty)
+    }
+
+    fn with(self, flag: u64, set: bool) -> Self {
+        Self(if set { self.0 | flag } else { self.0 & !flag })
+    }
+
+    /// The physical address of the page.
+    #[inline(always)]
+    #[must_use]
+    pub fn frame(self) -> u64 {
+        self.0 & FRAME_MASK
+    }
+
+    /// The size of the page.
+    #[inline(always)]
+    #[must_use]
+    pub fn size(self) -> PageSize {
+        match self.0 >> Self::SIZE_SHIFT & 3 {
+            0 => PageSize::K4,
+            1 => PageSize::M2,
+            _ => PageSize::G1,
+        }
+    }
+
+    /// Whether every entry of the walk allows stores.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_writable(self) -> bool {
+        self.0 & WRITABLE != 0
+    }
+
+    /// Whether the leaf is known to be dirty.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_dirty(self) -> bool {
+        self.0 & Self::DIRTY != 0
+    }
+
+    /// Whether it holds in every address space.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_global(self) -> bool {
+        self.0 & GLOBAL != 0
+    }
+
+    /// The physical address of the linear address `linear`, which lies in the page.
+    #[inline(always)]
+    #[must_use]
+    pub fn physical(self, linear: u64) -> u64 {
+        self.frame() | linear & ((1 << self.size().shift()) - 1)
+    }
+
+    #[inline(always)]
+    pub(crate) fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_what_it_was_given() {
+        let page = Translation::new(0x4020_0000, PageSize::M2).writable(true).dirty(true);
+        assert_eq!((page.frame(), page.size()), (0x4020_0000, PageSize::M2));
+        assert!(page.is_writable() && page.is_dirty() && !page.is_global());
+        assert_eq!(page.physical(0x7f12_3456), 0x4032_3456);
+        assert!(!page.dirty(false).is_dirty());
+    }
+
+    #[test]
+    fn tags_have_twelve_bits() {
+        assert_eq!(Asid::new(4095).map(Asid::number), Some(4095));
+        assert_eq!(Asid::new(4096), None);
+    }
+}

@@ -1,0 +1,296 @@
+//! The page walk of x86-64, 4 and 5 levels, leaves of 4 KiB, 2 MiB and 1 GiB.
+//!
+//! Flags are set as the Intel SDM says (volume 3, section 4.8): ACCESSED in every entry that the
+//! walk uses, whether it ends well or not; DIRTY in the leaf, by a store. An entry that a
+//! paging-structure cache stands for is neither read nor marked.
+
+use tierscope_core::{Access, Level};
+
+use crate::config::PageSize;
+use crate::entry::{ACCESSED, DIRTY, ENTRY_BYTES, FRAME_MASK, GLOBAL, HUGE, PRESENT, WRITABLE};
+use crate::psc::{Psc, Table};
+use crate::translation::{Asid, Translation};
+
+/// Memory that holds page tables: entries of eight bytes at physical addresses.
+///
+/// Whoever implements it sees every access of the walker in order: reads may go through caches,
+/// over the bus, into a trace.
+pub trait PageTable {
+    /// The entry at the physical address.
+    fn read(&mut self, address: u64) -> u64;
+
+    /// Sets `flags` in the entry at the physical address, atomically, and leaves the rest. Called
+    /// only if one of them was clear when the entry was read.
+    fn set(&mut self, address: u64, flags: u64);
+
+    /// A walk for `linear` is likely to follow soon: a chance to prefetch.
+    #[inline(always)]
+    fn expect(&self, _root: Root, _linear: u64) {}
+}
+
+/// Where a walk begins: what CR3 says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Root {
+    /// Physical address of the top table.
+    pub table: u64,
+    /// The tag of its translations.
+    pub asid: Asid,
+}
+
+/// Why a translation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The entry of that level is not present.
+    NotPresent(Level),
+    /// A store, and an entry on the way does not allow it.
+    ReadOnly,
+    /// The entry of that level says that it maps a page, and none can be there.
+    Reserved(Level),
+    /// The upper bits of the address are not all alike.
+    NonCanonical,
+}
+
+/// Physical addresses of the entries that a walk read, in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    addresses: [u64; 5],
+    count: u8,
+}
+
+impl Reads {
+    #[inline(always)]
+    fn push(&mut self, address: u64) {
+        self.addresses[usize::from(self.count)] = address;
+        self.count += 1;
+    }
+
+    /// The addresses; the leaf's is the last.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u64] {
+        &self.addresses[..usize::from(self.count)]
+    }
+}
+
+/// What a walk did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Walk {
+    /// The entries that it read.
+    pub reads: Reads,
+    /// The translation, or why there is none.
+    pub result: Result<Translation, Fault>,
+}
+
+/// Walks for `linear` in a page table of `levels` (4 or 5), from where `psc` lets it begin.
+#[inline]
+pub fn walk<T: PageTable>(
+    memory: &mut T,
+    psc: &mut Psc,
+    levels: u8,
+    root: Root,
+    linear: u64,
+    access: Access,
+) -> Walk {
+    let mut reads = Reads::default();
+    let result = if is_canonical(linear, levels) {
+        descend(memory, psc, levels, root, linear, access, &mut reads)
+    } else {
+        Err(Fault::NonCanonical)
+    };
+    Walk { reads, result }
+}
+
+/// Whether the bits above those that `levels` translate equal the highest translated one (Intel
+/// SDM volume 1, section 3.3.7.1).
+#[inline(always)]
+#[must_use]
+pub fn is_canonical(linear: u64, levels: u8) -> bool {
+    let unused = 64 - 12 - 9 * u32::from(levels);
+    ((linear << unused) as i64 >> unused) as u64 == linear
+}
+
+#[inline(always)]
+fn descend<T: PageTable>(
+    memory: &mut T,
+    psc: &mut Psc,
+    levels: u8,
+    root: Root,
+    linear: u64,
+    access: Access,
+    reads: &mut Reads,
+) -> Result<Translation, Fault> {
+    let top = Table { base: root.table, writable: true };
+    let (above, mut table) = match psc.lookup(linear, root.asid) {
+        Some((cached, table)) => (cached.number(), table),
+        None => (levels + 1, top),
+    };
+    for level in (1..above).rev().filter_map(Level::new) {
+        let address = entry_address(table.base, linear, level);
+        let entry = memory.read(address);
+        reads.push(address);
+        if entry & PRESENT == 0 {
+            return Err(Fault::NotPresent(level));
+        }
+        let writable = table.writable && entry & WRITABLE != 0;
+        if level == Level::PTE || entry & HUGE != 0 {
+            let size = PageSize::of_level(level).ok_or(Fault::Reserved(level))?;
+            return leaf(memory, address, entry, size, writable, access);
+        }
+        if entry & ACCESSED == 0 {
+            memory.set(address, ACCESSED);
+        }
+        table = Table { base: entry & FRAME_MASK, writable };
+        psc.insert(linear, root.asid, level, table);
+    }
+    unreachable!("level 1 is always a leaf")
+}
+
+/// The physical address of the entry for `linear` in the table of `level` at `base`.
+#[inline(always)]
+#[must_use]
+pub fn entry_address(base: u64, linear: u64, level: Level) -> u64 {
+    base + (linear >> level.shift() & (Level::FANOUT - 1)) * ENTRY_BYTES
+}
+
+#[inline(always)]
+fn leaf<T: PageTable>(
+    memory: &mut T,
+    address: u64,
+    entry: u64,
+    size: PageSize,
+    writable: bool,
+    access: Access,
+) -> Result<Translation, Fault> {
+    let stores = access == Access::Store;
+    if stores && !writable {
+        return Err(Fault::ReadOnly);
+    }
+    let flags = if stores { ACCESSED | DIRTY } else { ACCESSED };
+    if entry & flags != flags {
+        memory.set(address, flags & !entry);
+    }
+    let frame = entry & FRAME_MASK & !(size.bytes() - 1);
+    Ok(Translation::new(frame, size)
+        .writable(writable)
+        .dirty((entry | flags) & DIRTY != 0)
+        .global(entry & GLOBAL != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Machine, Translation as Config};
+    use std::collections::HashMap;
+
+    /// Page tables as a map of entries.
+    #[derive(Default)]
+    struct Memory(HashMap<u64, u64>);
+
+    impl PageTable for Memory {
+        fn read(&mut self, address: u64) -> u64 {
+            self.0.get(&address).copied().unwrap_or(0)
+        }
+
+        fn set(&mut self, address: u64, flags: u64) {
+            *self.0.get_mut(&address).expect("only present entries are marked") |= flags;
+        }
+    }
+
+    const ROOT: Root = Root { table: 0x1000, asid: Asid::ZERO };
+
+    fn config() -> Config {
+        Machine::ready_made("xeon-gold-6238m").expect("it is there").translation
+    }
+
+    /// One page of 4 KiB at 0x5000 -> 0x9000, one of 2 MiB at 2 MiB -> 4 MiB, tables at 0x1000,
+    /// 0x2000, 0x3000, 0x4000 from the top down.
+    fn memory() -> Memory {
+        let to = |frame: u64| frame | PRESENT | WRITABLE;
+        Memory(HashMap::from([
+            (0x1000, to(0x2000)),
+            (0x2000, to(0x3000)),
+            (0x3000, to(0x4000)),
+            (0x3008, to(4 << 20) | HUGE),
+            (0x4000 + 5 * 8, to(0x9000)),
+            (0x4000 + 6 * 8, 0xa000 | PRESENT),
+        ]))
+    }
+
+    fn go(memory: &mut Memory, psc: &mut Psc, linear: u64, access: Access) -> Walk {
+        walk(memory, psc, 4, ROOT, linear, access)
+    }
+
+    fn fresh_psc() -> Psc {
+        Psc::new(&config()).expect("it is possible")
+    }
+
+    #[test]
+    fn a_load_marks_every_level_accessed_and_nothing_dirty() {
+        let (mut memory, mut psc) = (memory(), fresh_psc());
+        let walk = go(&mut memory, &mut psc, 0x5123, Access::Load);
+        assert_eq!(walk.reads.as_slice(), [0x1000, 0x2000, 0x3000, 0x4028]);
+        let page = Translation::new(0x9000, PageSize::K4).writable(true);
+        assert_eq!(walk.result, Ok(page));
+        for address in walk.reads.as_slice() {
+            assert_eq!(memory.0[address] & (ACCESSED | DIRTY), ACCESSED, "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn a_store_marks_the_leaf_dirty_and_only_the_leaf() {
+        let (mut memory, mut psc) = (memory(), fresh_psc());
+        let walk = go(&mut memory, &mut psc, (2 << 20) + 7, Access::Store);
+        assert_eq!(walk.reads.as_slice(), [0x1000, 0x2000, 0x3008]);
+        assert!(walk.result.is_ok_and(|page| page.is_dirty() && page.size() == PageSize::M2));
+        assert_eq!(memory.0[&0x3008] & DIRTY, DIRTY);
+        assert_eq!(memory.0[&0x2000] & DIRTY, 0);
+    }
+
+    #[test]
+    fn a_cached_upper_entry_goes_stale() {
+        let (mut memory, mut psc) = (memory(), fresh_psc());
+        go(&mut memory, &mut psc, 0x5000, Access::Load);
+        for address in [0x1000, 0x2000, 0x3000, 0x4028] {
+            *memory.0.get_mut(&address).expect("present") &= !ACCESSED;
+        }
+        let walk = go(&mut memory, &mut psc, 0x5000, Access::Load);
+        assert_eq!(walk.reads.as_slice(), [0x4028], "the PDE cache knows the table");
+        assert_eq!(memory.0[&0x4028] & ACCESSED, ACCESSED);
+        assert_eq!(memory.0[&0x3000] & ACCESSED, 0, "in use, and looks old");
+        psc.flush_all();
+        go(&mut memory, &mut psc, 0x5000, Access::Load);
+        assert_eq!(memory.0[&0x3000] & ACCESSED, ACCESSED);
+    }
+
+    #[test]
+    fn a_walk_that_faults_marks_the_upper_entries_it_used() {
+        let (mut memory, mut psc) = (memory(), fresh_psc());
+        let walk = go(&mut memory, &mut psc, 0x7000, Access::Load);
+        assert_eq!(walk.result, Err(Fault::NotPresent(Level::PTE)));
+        assert_eq!(memory.0[&0x3000] & ACCESSED, ACCESSED);
+    }
+
+    #[test]
+    fn stores_need_every_entry_writable() {
+        let (mut memory, mut psc) = (memory(), fresh_psc());
+        let walk = go(&mut memory, &mut psc, 0x6000, Access::Store);
+        assert_eq!(walk.result, Err(Fault::ReadOnly));
+        assert_eq!(memory.0[&0x4030] & (ACCESSED | DIRTY), 0);
+        *memory.0.get_mut(&0x2000).expect("present") &= !WRITABLE;
+        psc.flush_all();
+        let walk = go(&mut memory, &mut psc, 0x5000, Access::Store);
+        assert_eq!(walk.result, Err(Fault::ReadOnly), "an upper entry forbids it");
+        let walk = go(&mut memory, &mut psc, 0x5000, Access::Store);
+        assert_eq!(walk.result, Err(Fault::ReadOnly), "so does its cached copy");
+    }
+
+    #[test]
+    fn impossible_addresses_and_leaves_are_told() {
+        let (mut memory, mut psc) = (memory(), fresh_psc());
+        let walk = go(&mut memory, &mut psc, 1 << 47, Access::Load);
+        assert_eq!(walk.result, Err(Fault::NonCanonical));
+        assert!(is_canonical(1 << 47, 5) && is_canonical(!0 << 47, 4));
+        memory.0.insert(0x1008, 0x2000 | PRESENT | HUGE);
+        let walk = go(&mut memory, &mut psc, 1 << 39, Access::Load);
+        assert_eq!(walk.result, Err(Fault::Reserved(Level::P4D)));
+    }
+}
