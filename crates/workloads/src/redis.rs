@@ -14,7 +14,7 @@ use crate::value;
 
 /// Commands under way at once: enough to keep the server busy, few enough for its buffers to stay
 /// small beside its data.
-const PIPELINE: u32 = 64;
+const PIPELINE: u32 = 16;
 
 /// A connection.
 pub struct Client {
