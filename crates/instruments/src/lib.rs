@@ -7,5 +7,6 @@ mod areas;
 pub mod damon;
 pub mod guided;
 pub mod registry;
+pub mod region_source;
 pub mod scan;
 pub mod telescope;

@@ -25,7 +25,7 @@ impl Admin {
     /// # Errors
     /// [`ErrorKind::Missing`] if the kernel has no DAMON or lacks what `config` asks for;
     /// [`ErrorKind::Other`] if somebody uses it already.
-    pub(crate) fn start(root: &Path, proc: &Proc, config: &Config, pids: &[u32]) -> Result<Self> {
+    pub(crate) fn start(root: &Path, proc: &Path, config: &Config, pids: &[u32]) -> Result<Self> {
         let nr_kdamonds = root.join("kdamonds/nr_kdamonds");
         match fs::read_to_string(&nr_kdamonds) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_damon().into()),
@@ -67,7 +67,8 @@ impl Admin {
         if !self.root.join("kdamonds/0/contexts/0").join(directory).is_dir() {
             return Err(no_goal().into());
         }
-        let set = |file: &str, value: u128| self.set_in_context(&format!("{directory}/{file}"), value);
+        let set =
+            |file: &str, value: u128| self.set_in_context(&format!("{directory}/{file}"), value);
         set("access_bp", u128::from(goal.access_bp))?;
         set("aggrs", u128::from(goal.aggrs))?;
         set("min_sample_us", goal.min_sampling.as_micros())?;
@@ -112,7 +113,7 @@ impl Admin {
     /// If the kernel does not tell.
     pub(crate) fn tuned(&self) -> Result<(Duration, Duration)> {
         self.turn("update_tuned_intervals")?;
-        let interval = |name: &str| {
+        let interval = |name: &str| -> Result<Duration> {
             let file = format!("kdamonds/0/contexts/0/monitoring_attrs/intervals/{name}");
             let text = self.read(&file)?;
             let micros = text.parse().map_err(|_| malformed(&self.root.join(&file), &text))?;
@@ -131,8 +132,11 @@ impl Drop for Admin {
 
 /// DAMON runs without sysfs as well (DAMON_RECLAIM, DAMON_LRU_SORT, DAMON_STAT): two that clear
 /// the same bits are no use to each other.
-fn nobody_runs(proc: &Proc) -> Result<()> {
-    for pid in proc.pids()? {
+fn nobody_runs(root: &Path) -> Result<()> {
+    let entries = fs::read_dir(root).map_err(|e| refused(root, &e))?;
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let proc = Proc::at(root);
+    for pid in pids {
         let Some(stat) = proc.stat(pid)? else { continue };
         if stat.kernel_thread && stat.comm.starts_with("kdamond") {
             return Err(Error::new(ErrorKind::Other, "cannot use the kernel's DAMON")
@@ -154,7 +158,8 @@ fn in_use(root: &Path, kdamonds: &str) -> Error {
         None => format!("somebody has set up {kdamonds} kdamonds"),
     };
     let directory = directory.display();
-    let off = on.map_or_else(String::new, |index| format!("echo off > {directory}/{index}/state; "));
+    let off =
+        on.map_or_else(String::new, |index| format!("echo off > {directory}/{index}/state; "));
     Error::new(ErrorKind::Other, "cannot use the kernel's DAMON")
         .cause(cause)
         .remedy(format!("if nobody needs it: `{off}echo 0 > {directory}/nr_kdamonds`"))
@@ -220,10 +225,9 @@ pub(crate) mod tests {
         fs::read_to_string(root.join(file)).unwrap()
     }
 
-    fn nobody() -> (tempfile::TempDir, Proc) {
-        let directory = tempfile::tempdir().unwrap();
-        let proc = Proc::at(directory.path());
-        (directory, proc)
+    /// A procfs without processes.
+    fn nobody() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
     }
 
     #[test]
@@ -231,7 +235,7 @@ pub(crate) mod tests {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), false);
         let config = Config { min_regions: 1000, max_regions: 20_000, ..Config::default() };
-        let admin = Admin::start(root.path(), &nobody().1, &config, &[42, 43]).unwrap();
+        let admin = Admin::start(root.path(), nobody().path(), &config, &[42, 43]).unwrap();
         let in_context = |file: &str| said(root.path(), &format!("kdamonds/0/contexts/0/{file}"));
         assert_eq!(in_context("operations"), "vaddr");
         assert_eq!(in_context("monitoring_attrs/intervals/sample_us"), "5000");
@@ -250,7 +254,7 @@ pub(crate) mod tests {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), false);
         fs::remove_dir(root.path().join("kdamonds/0/contexts/0/targets/1")).unwrap();
-        Admin::start(root.path(), &nobody().1, &Config::default(), &[42, 43]).unwrap_err();
+        Admin::start(root.path(), nobody().path(), &Config::default(), &[42, 43]).unwrap_err();
         assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "0");
     }
 
@@ -261,7 +265,7 @@ pub(crate) mod tests {
         fs::write(root.path().join("kdamonds/nr_kdamonds"), "1\n").unwrap();
         fs::write(root.path().join("kdamonds/0/state"), "on\n").unwrap();
         let error =
-            Admin::start(root.path(), &nobody().1, &Config::default(), &[42]).unwrap_err();
+            Admin::start(root.path(), nobody().path(), &Config::default(), &[42]).unwrap_err();
         assert!(error.to_string().contains("somebody else's kdamond 0 runs"), "{error}");
         assert_eq!(said(root.path(), "kdamonds/0/state"), "on\n");
         assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "1\n");
@@ -271,11 +275,11 @@ pub(crate) mod tests {
     fn a_kdamond_without_sysfs_is_seen() {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), false);
-        let (directory, proc) = nobody();
-        fs::create_dir(directory.path().join("9")).unwrap();
+        let proc = nobody();
+        fs::create_dir(proc.path().join("9")).unwrap();
         let stat = "9 (kdamond.0) S 2 0 0 0 -1 2129984 0 0 0 0 0 9 0 0 20 0 1 0 5 0 0 0";
-        fs::write(directory.path().join("9/stat"), stat).unwrap();
-        let error = Admin::start(root.path(), &proc, &Config::default(), &[42]).unwrap_err();
+        fs::write(proc.path().join("9/stat"), stat).unwrap();
+        let error = Admin::start(root.path(), proc.path(), &Config::default(), &[42]).unwrap_err();
         assert!(error.to_string().contains("pid 9"), "{error}");
         assert_eq!(said(root.path(), "kdamonds/nr_kdamonds"), "0\n");
     }
@@ -284,7 +288,7 @@ pub(crate) mod tests {
     fn what_the_kernel_lacks_is_missing() {
         let root = tempfile::tempdir().unwrap();
         let start = |config: &Config| {
-            Admin::start(root.path(), &nobody().1, config, &[42]).unwrap_err()
+            Admin::start(root.path(), nobody().path(), config, &[42]).unwrap_err()
         };
         assert!(start(&Config::default()).to_string().contains("CONFIG_DAMON_SYSFS"));
         fake(root.path(), false);
@@ -298,7 +302,7 @@ pub(crate) mod tests {
         let root = tempfile::tempdir().unwrap();
         fake(root.path(), true);
         let config = Config { goal: Some(Goal::default()), ..Config::default() };
-        let admin = Admin::start(root.path(), &nobody().1, &config, &[42]).unwrap();
+        let admin = Admin::start(root.path(), nobody().path(), &config, &[42]).unwrap();
         let intervals = "kdamonds/0/contexts/0/monitoring_attrs/intervals";
         assert_eq!(said(root.path(), &format!("{intervals}/intervals_goal/access_bp")), "400");
         let tuned = (Duration::from_millis(5), Duration::from_millis(200));

@@ -143,7 +143,7 @@ impl KernelDamon {
         let trace = Instance::new(&roots.tracing, config.max_regions as u64)?;
         let pids: Vec<u32> = targets.iter().map(|(pid, _)| *pid).collect();
         let started = monotonic();
-        let admin = Admin::start(&roots.admin, &proc, &config, &pids)?;
+        let admin = Admin::start(&roots.admin, &roots.proc, &config, &pids)?;
         Ok(Self {
             admin,
             trace,
@@ -306,8 +306,11 @@ mod tests {
         let second = damon.next().unwrap().unwrap();
         assert_eq!((second.start, second.end), (first.end, first.end + Duration::from_millis(200)));
         assert_eq!(second.samples, 40);
-        let told: Vec<_> =
-            second.regions.iter().map(|r| (r.range.space.0, r.range.start, r.hits, r.age)).collect();
+        let told: Vec<_> = second
+            .regions
+            .iter()
+            .map(|r| (r.range.space.0, r.range.start, r.hits, r.age))
+            .collect();
         assert_eq!(told, [(5, 0, 40.0, 3), (5, 8192, 0.0, 3), (6, 0, 7.0, 3)]);
         assert_eq!(damon.next(), Ok(None));
         assert_eq!((damon.lost_windows(), damon.overrun()), (0, false));

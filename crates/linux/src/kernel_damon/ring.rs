@@ -18,10 +18,7 @@ const TIME_STAMP: u32 = 31;
 ///
 /// # Errors
 /// What makes no sense. Events before it have been handed over.
-pub(crate) fn decode(
-    page: &[u8],
-    mut event: impl FnMut(u64, &[u8]),
-) -> Result<bool, &'static str> {
+pub(crate) fn decode(page: &[u8], mut event: impl FnMut(u64, &[u8])) -> Result<bool, &'static str> {
     let mut time = u64_at(page, 0).ok_or("time stamp")?;
     let commit = u64_at(page, 8).ok_or("length")?;
     let end = HEADER + (commit & LENGTH) as usize;
@@ -124,7 +121,8 @@ pub(crate) mod tests {
         let data: Vec<u8> = words.iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
         let page = whole(100, data.len() as u64 | MISSED, &data);
         let first = 100 + 3 + (2 << 27) + 1 + 5;
-        let expected = [(first, 7u32), (9 + (1 << 27), 8)].map(|(t, w)| (t, w.to_ne_bytes().to_vec()));
+        let expected =
+            [(first, 7u32), (9 + (1 << 27), 8)].map(|(t, w)| (t, w.to_ne_bytes().to_vec()));
         assert_eq!(events(&page), (Ok(true), expected.to_vec()));
     }
 

@@ -70,7 +70,9 @@ impl Instance {
         let mut lost = false;
         let mut page = [0; PAGE];
         for cpu in &mut self.cpus {
-            while let Some(bytes) = read_page(cpu, &mut page).map_err(|e| unreadable(&self.path, &e))? {
+            while let Some(bytes) =
+                read_page(cpu, &mut page).map_err(|e| unreadable(&self.path, &e))?
+            {
                 let format = &self.format;
                 let answer = ring::decode(&page[..bytes], |time, record| {
                     out.extend(format.read(time, record));
