@@ -202,6 +202,13 @@ fn accuracy_rows(kernel: &str, tree: &Tree, command: &str) -> Result<Vec<Row>> {
         row(named("precision"), figures.precision, "share", Bar::None, command),
         row(named("true"), figures.true_bytes as f64 / 1e6, "MB", Bar::None, command),
         row(named("reported"), figures.reported_bytes as f64 / 1e6, "MB", Bar::None, command),
+        row(
+            named("cold values reported"),
+            figures.cold_reported_bytes as f64 / 1e6,
+            "MB",
+            Bar::None,
+            command,
+        ),
     ])
 }
 

@@ -9,7 +9,7 @@ use tierscope_lab::kernels::Matrix;
 use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
-use tierscope_lab::{bench, first_light, kbuild, progress, suite, support};
+use tierscope_lab::{accuracy, bench, first_light, kbuild, progress, suite, support};
 
 /// Run tierscope on real kernels in QEMU (TCG).
 ///
@@ -59,6 +59,11 @@ enum Verb {
         /// Chapter.
         #[arg(value_parser = ["light"])]
         chapter: String,
+    },
+    /// Compare a recording with the truth beside it (DIR/redis, DIR/truth.json).
+    Accuracy {
+        /// What was /out of the scenario first-light.
+        dir: std::path::PathBuf,
     },
     /// Build our modules for every kernel, with sparse.
     Modules,
@@ -164,6 +169,10 @@ fn dispatch(verb: Verb) -> Result<()> {
         }
         Verb::Test { only } => test(&matrix, &only),
         Verb::Bench { .. } => bench::light(&matrix),
+        Verb::Accuracy { dir } => {
+            println!("{}", accuracy::measure(&dir)?);
+            Ok(())
+        }
         Verb::Modules => modules(&matrix),
         Verb::List => list(&matrix),
         Verb::Support => {

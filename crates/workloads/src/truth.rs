@@ -28,7 +28,9 @@ pub struct Truth {
     pub hot: Vec<[u64; 2]>,
     /// Bytes in `hot`.
     pub hot_bytes: u64,
-    /// Bytes of the values of all other keys.
+    /// Start and end of the values of all other keys, likewise.
+    pub cold: Vec<[u64; 2]>,
+    /// Bytes in `cold`.
     pub cold_bytes: u64,
     /// `/sys/kernel/mm/transparent_hugepage/enabled`.
     pub thp: String,
@@ -52,12 +54,17 @@ pub fn find(mem: &ProcMem, pid: u32, keys: u32, value_bytes: usize, thp: String)
         pid,
         keys,
         value_bytes,
-        hot: hot.as_slice().iter().map(|range| [range.start, range.end]).collect(),
+        hot: pairs(&hot),
         hot_bytes: hot.bytes(),
+        cold: pairs(&cold),
         cold_bytes: cold.bytes(),
         thp,
         thp_kib: mem.huge_kib()?,
     })
+}
+
+fn pairs(set: &RangeSet) -> Vec<[u64; 2]> {
+    set.as_slice().iter().map(|range| [range.start, range.end]).collect()
 }
 
 /// Bytes of an SDS header with its type byte: sdshdr64, 32, 16, 8.
