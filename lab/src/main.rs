@@ -176,7 +176,7 @@ fn dispatch(verb: Verb) -> Result<()> {
         Verb::Modules => modules(&matrix),
         Verb::List => list(&matrix),
         Verb::Support => {
-            print!("{}", support::table(&matrix));
+            print!("{}", support::table(&matrix, &suite::Suite::load()?));
             Ok(())
         }
         Verb::Fetch { kernels } => fetch_all(&matrix, &kernels),

@@ -71,7 +71,9 @@ impl Case {
         Ok(scenario)
     }
 
-    fn runs_on(&self, kernel: &str) -> bool {
+    /// Whether the case runs on the kernel of that name.
+    #[must_use]
+    pub fn runs_on(&self, kernel: &str) -> bool {
         self.kernels.is_empty() || self.kernels.iter().any(|name| name == kernel)
     }
 
