@@ -6,7 +6,7 @@
 mod areas;
 pub mod damon;
 pub mod guided;
-pub mod registry;
 pub mod region_source;
+pub mod registry;
 pub mod scan;
 pub mod telescope;

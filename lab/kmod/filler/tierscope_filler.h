@@ -32,7 +32,7 @@
  *    generational LRU's page-table walks, NUMA balancing and THP pass it by. A
  *    child of fork() does not inherit it. Never read its smaps or pagemap whole.
  *  - exit and munmap() work at any time, but take each entry down one by one:
- *    half a minute a TiB and more under emulation. EMPTY is ten times as fast.
+ *    about a minute a TiB under emulation. EMPTY is ten times as fast.
  */
 #ifndef TIERSCOPE_FILLER_H
 #define TIERSCOPE_FILLER_H

@@ -75,7 +75,7 @@ struct Field {
 }
 
 impl Field {
-    /// `field:unsigned long start;	offset:24;	size:8;	signed:0;`
+    /// `field:unsigned long start; offset:24; size:8; signed:0;`
     fn find(text: &str, name: &str) -> Option<Self> {
         text.lines().find_map(|line| {
             let (declaration, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;

@@ -75,7 +75,7 @@ pub(crate) mod tests {
         let mut data = Vec::new();
         for (delta, bytes) in events {
             assert!(bytes.len().is_multiple_of(4) && (4..=112).contains(&bytes.len()));
-            data.extend((delta << 5 | bytes.len() as u32 / 4).to_ne_bytes());
+            data.extend(((delta << 5) | (bytes.len() as u32 / 4)).to_ne_bytes());
             data.extend(bytes);
         }
         whole(time, data.len() as u64 | if missed { MISSED } else { 0 }, &data)
@@ -89,7 +89,9 @@ pub(crate) mod tests {
         page
     }
 
-    fn events(page: &[u8]) -> (Result<bool, &'static str>, Vec<(u64, Vec<u8>)>) {
+    type Decoded = (Result<bool, &'static str>, Vec<(u64, Vec<u8>)>);
+
+    fn events(page: &[u8]) -> Decoded {
         let mut all = Vec::new();
         (decode(page, |time, bytes| all.push((time, bytes.to_vec()))), all)
     }
@@ -103,15 +105,15 @@ pub(crate) mod tests {
     #[test]
     fn knows_every_kind_of_entry() {
         let words = [
-            3 << 5 | TIME_EXTEND, // 3 + 2 * 2^27 later
+            (3 << 5) | TIME_EXTEND, // 3 + 2 * 2^27 later
             2,
-            1 << 5 | PADDING, // one later, 4 + 8 bytes
+            (1 << 5) | PADDING, // one later, 4 + 8 bytes
             8,
             0xdead,
             5 << 5, // five later, length in the next word: itself and 4 bytes
             8,
             7,
-            9 << 5 | TIME_STAMP, // 9 + 2^27 it is
+            (9 << 5) | TIME_STAMP, // 9 + 2^27 it is
             1,
             1, // no time later, one word
             8,
