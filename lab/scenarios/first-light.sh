@@ -15,7 +15,7 @@ echo "filled: $keys values of $value_bytes bytes, a share of $hot_keys of them h
 
 # The emulated TLB never forgets a small hot set: make it.
 echo "$redis $flush_us" >/dev/tierscope_flusher
-redis-load load $data --server /tmp/redis --hot-operations "$hot_operations" --seconds $((seconds + 10)) >/out/load.json &
+redis-load load $data --server /tmp/redis --command "$read" --hot-operations "$hot_operations" --seconds $((seconds + 10)) >/out/load.json &
 load=$!
 rm -rf /out/redis
 status=0

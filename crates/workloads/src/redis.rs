@@ -1,6 +1,7 @@
 //! A Redis server from its client's side: filled with marked values, then read.
 
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::collections::{HashMap, HashSet};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -16,21 +17,53 @@ use crate::value;
 /// small beside its data.
 const PIPELINE: u32 = 16;
 
+/// How a load reads a value, every byte of it each time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// GET: the value crosses the socket, and its length is checked.
+    Get,
+    /// BITCOUNT: the server reads the value and tells how many bits are set, which is checked. No
+    /// copy of the value is made, so that an emulated machine reads a hundred times as much.
+    BitCount,
+}
+
+impl Read {
+    fn command(self) -> &'static [u8] {
+        match self {
+            Read::Get => b"GET",
+            Read::BitCount => b"BITCOUNT",
+        }
+    }
+
+    /// What a server answers that holds the value of `key`.
+    fn reply(self, key: u32, bytes: usize, hot: bool) -> Reply {
+        match self {
+            Read::Get => Reply::Bulk(bytes),
+            Read::BitCount => {
+                let mut data = vec![0; bytes];
+                value::fill(&mut data, key, hot);
+                let ones: u64 = data.iter().map(|byte| u64::from(byte.count_ones())).sum();
+                Reply::Integer(ones as i64)
+            }
+        }
+    }
+}
+
 /// A connection.
 pub struct Client {
     name: String,
-    from: BufReader<Box<dyn Read>>,
+    from: BufReader<Box<dyn io::Read>>,
     to: BufWriter<Box<dyn Write>>,
 }
 
 /// What a load did.
 #[derive(Debug, Clone, Serialize)]
 pub struct LoadReport {
-    /// GETs answered.
+    /// Reads answered.
     pub operations: u64,
     /// Of them, those of hot keys.
     pub hot_operations: u64,
-    /// Bytes of values received.
+    /// Bytes of values read.
     pub bytes: u64,
     /// Wall time.
     pub seconds: f64,
@@ -76,29 +109,37 @@ impl Client {
         Ok(())
     }
 
-    /// GETs keys drawn from `spot` for `duration` and checks that every value is `bytes` long.
+    /// Reads keys drawn from `spot` for `duration` and checks every answer against the value that
+    /// [`Client::fill`] set.
     ///
     /// # Errors
-    /// A key is missing, or as [`Client::fill`].
+    /// A key is missing or another value, or as [`Client::fill`].
     pub fn load(
         &mut self,
         spot: &Hotspot,
         bytes: usize,
+        read: Read,
         seed: u64,
         duration: Duration,
     ) -> Result<LoadReport> {
         let mut rng = Rng::seeded(seed);
-        let is_hot: std::collections::HashSet<u32> = spot.hot().iter().copied().collect();
+        let is_hot: HashSet<u32> = spot.hot().iter().copied().collect();
+        let mut replies: HashMap<u32, Reply> = HashMap::new();
         let (started, mut operations, mut hot_operations) = (Instant::now(), 0, 0);
         while started.elapsed() < duration {
             let keys: [u32; PIPELINE as usize] = std::array::from_fn(|_| spot.next(&mut rng));
             for key in keys {
-                write_command(&mut self.to, &[b"GET", &name(key)]).map_err(|e| self.broken(e))?;
+                let words = [read.command(), &name(key)];
+                write_command(&mut self.to, &words).map_err(|e| self.broken(e))?;
             }
             self.flush()?;
-            keys.iter().try_for_each(|key| self.expect(*key, &Reply::Bulk(bytes)))?;
+            for key in keys {
+                let hot = is_hot.contains(&key);
+                let reply = replies.entry(key).or_insert_with(|| read.reply(key, bytes, hot));
+                self.expect(key, reply)?;
+                hot_operations += u64::from(hot);
+            }
             operations += u64::from(PIPELINE);
-            hot_operations += keys.iter().filter(|key| is_hot.contains(key)).count() as u64;
         }
         let seconds = started.elapsed().as_secs_f64();
         let operations_per_second = operations as f64 / seconds;
@@ -132,7 +173,7 @@ impl Client {
     }
 }
 
-type Streams = (Box<dyn Read>, Box<dyn Write>);
+type Streams = (Box<dyn io::Read>, Box<dyn Write>);
 
 fn unix(path: &str) -> io::Result<Streams> {
     let stream = UnixStream::connect(path)?;
@@ -214,8 +255,19 @@ mod tests {
         server(&path, |_| b"$3\r\nabc\r\n".to_vec());
         let spot = Hotspot::new(20, 0.1, 1.0, Layout::Run(0.0));
         let mut client = Client::connect(path.to_str().unwrap()).unwrap();
-        let error = client.load(&spot, 4, 1, Duration::from_secs(60)).unwrap_err();
+        let error = client.load(&spot, 4, Read::Get, 1, Duration::from_secs(60)).unwrap_err();
         assert!(error.to_string().contains("answered Bulk(3) instead of Bulk(4)"), "{error}");
+    }
+
+    #[test]
+    fn a_value_with_other_bits_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        server(&path, |_| b":7\r\n".to_vec());
+        let spot = Hotspot::new(1, 1.0, 1.0, Layout::Run(0.0));
+        let mut client = Client::connect(path.to_str().unwrap()).unwrap();
+        let error = client.load(&spot, 600, Read::BitCount, 1, Duration::from_secs(60));
+        assert!(error.unwrap_err().to_string().contains("answered Integer(7) instead of Integer("));
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_workloads::hotspot::{Hotspot, Layout};
 use tierscope_workloads::proc_mem::ProcMem;
-use tierscope_workloads::redis::Client;
+use tierscope_workloads::redis::{Client, Read};
 use tierscope_workloads::truth;
 
 /// Load a Redis server with a known hot set.
@@ -31,7 +31,7 @@ enum Verb {
         #[command(flatten)]
         server: Server,
     },
-    /// GET keys for a while; prints what was done as JSON.
+    /// Read keys for a while; prints what was done as JSON.
     Load {
         #[command(flatten)]
         set: DataSet,
@@ -43,6 +43,9 @@ enum Verb {
         /// Share of the operations that go to hot keys, 0..1.
         #[arg(long, default_value_t = 1.0)]
         hot_operations: f64,
+        /// How to read a value.
+        #[arg(long, value_enum, default_value = "get")]
+        command: ReadCommand,
     },
     /// Find the values in the server's memory; the load must have ended.
     Truth {
@@ -55,6 +58,15 @@ enum Verb {
         #[arg(short, long)]
         output: PathBuf,
     },
+}
+
+/// Commands that read a whole value.
+#[derive(Clone, Copy, ValueEnum)]
+enum ReadCommand {
+    /// GET: the value is sent
+    Get,
+    /// BITCOUNT: the value is read by the server and not sent
+    Bitcount,
 }
 
 #[derive(Args)]
@@ -118,7 +130,7 @@ fn run(verb: Verb) -> Result<()> {
             let spot = set.hotspot(1.0)?;
             Client::connect(&server.server)?.fill(set.keys, set.value_bytes, &spot)
         }
-        Verb::Load { set, server, seconds, hot_operations } => {
+        Verb::Load { set, server, seconds, hot_operations, command } => {
             let spot = set.hotspot(hot_operations)?;
             let duration = Duration::try_from_secs_f64(seconds).map_err(|e| {
                 Error::new(ErrorKind::Usage, format!("--seconds {seconds}")).cause(e)
@@ -126,6 +138,10 @@ fn run(verb: Verb) -> Result<()> {
             let report = Client::connect(&server.server)?.load(
                 &spot,
                 set.value_bytes,
+                match command {
+                    ReadCommand::Get => Read::Get,
+                    ReadCommand::Bitcount => Read::BitCount,
+                },
                 set.seed,
                 duration,
             )?;
