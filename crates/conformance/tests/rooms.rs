@@ -36,7 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "report",
         ],
     ),
-    ("lab", &["core", "linux", "record", "report", "workloads", "conformance"]),
+    ("lab", &["core", "instruments", "linux", "record", "report", "workloads", "conformance"]),
 ];
 
 #[test]
