@@ -1,9 +1,9 @@
 //! The words that every room of tierscope shares.
 //!
 //! An [`Instrument`] turns a target's evidence into [`Snapshot`]s; a [`Policy`] turns
-//! [`Evidence`] into [`Orders`]; a [`Mover`] carries them out; a [`Sink`] keeps what was seen and
-//! done. [`drive`] holds the loops that let them meet. None of them learns where it runs: time,
-//! ACCESSED bits, samples and counters come through the [`ports`] of a machine, be it a live
+//! [`Evidence`] into [`Orders`]; a [`Mover`] carries them out; a [`drive::Sink`] keeps what was
+//! seen and done. [`drive`] holds the loops that let them meet. None of them learns where it runs:
+//! time, ACCESSED bits, samples and counters come through the [`ports`] of a machine, be it a live
 //! Linux, a simulated one or a replayed trace.
 //!
 //! Invariant: nothing here names an operating system, a file, the wall clock or a process id.
