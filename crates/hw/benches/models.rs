@@ -14,6 +14,8 @@ const COUNT: u64 = 1 << 16;
 const GIB: u64 = 1 << 30;
 /// Accesses between a prefetch and the walk that needs it.
 const AHEAD: usize = 16;
+/// Accesses after which it is decided anew whether to prefetch.
+const BATCH: usize = 256;
 
 /// Page tables that map 4 KiB pages one to one: one array a level, which lie one after another at
 /// physical addresses from `BASE` on.
@@ -117,11 +119,27 @@ fn tlb(c: &mut Criterion) {
                 for at in &addresses {
                     if tlb.lookup(*at, Asid::ZERO).is_none() {
                         let page = Translation::new(at & !0xfff, PageSize::K4);
-                        tlb.insert(*at, Asid::ZERO, page);
+                        tlb.insert_missed(*at, Asid::ZERO, page);
                     }
                 }
             });
         });
+    }
+}
+
+/// Translates in batches, and prefetches for a batch if the one before walked a lot.
+fn translate_all(mmu: &mut Mmu, memory: &mut Flat, addresses: &[u64]) {
+    let root = memory.root();
+    let (mut before, mut ahead) = (mmu.walks(), true);
+    for (index, at) in addresses.iter().enumerate() {
+        if index % BATCH == 0 {
+            ahead = mmu.walks() - before > BATCH as u64 / 8;
+            before = mmu.walks();
+        }
+        if ahead && index + AHEAD < addresses.len() {
+            memory.expect(root, addresses[index + AHEAD]);
+        }
+        black_box(mmu.translate(memory, root, *at, Access::Load)).expect("mapped");
     }
 }
 
@@ -130,17 +148,9 @@ fn translate(c: &mut Criterion) {
     group.throughput(Throughput::Elements(COUNT));
     for (name, bytes, addresses) in patterns() {
         let mut memory = Flat::new(bytes);
-        let root = memory.root();
         let mut mmu = Mmu::new(&machine().translation).expect("it is possible");
         group.bench_function(name, |b| {
-            b.iter(|| {
-                for (index, at) in addresses.iter().enumerate() {
-                    if let Some(later) = addresses.get(index + AHEAD) {
-                        mmu.expect(&memory, root, *later);
-                    }
-                    black_box(mmu.translate(&mut memory, root, *at, Access::Load)).expect("mapped");
-                }
-            });
+            b.iter(|| translate_all(&mut mmu, &mut memory, &addresses));
         });
         let leaf = entry_address(memory.bases[0], addresses[0], Level::PTE);
         let table = addresses[0] >> 21 << 12;

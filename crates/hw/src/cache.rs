@@ -1,12 +1,11 @@
 //! A write-back, write-allocate cache of physical lines.
 //!
-//! A set's tags lie together, 32 bits each: sixteen ways take one line of the host's cache, and
-//! under LRU their order is the whole state.
+//! A set's tags lie together, 32 bits each: sixteen ways take one line of the host's cache.
 
 use tierscope_core::Result;
 
 use crate::config::{CacheGeometry, Replacement};
-use crate::replacement::{plru_touch, plru_victim, xorshift};
+use crate::replacement::{MAX_ORDERED, Order, plru_touch, plru_victim, xorshift};
 
 /// Bits of a tag.
 pub(crate) const TAG_BITS: u32 = 30;
@@ -37,8 +36,10 @@ pub struct Reply {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// The order of the tags, the most recently used first.
-    Lru,
+    /// LRU of few ways: their order, a word per set; empty ways are last.
+    Ordered(Vec<Order>),
+    /// LRU of many ways: the tags lie in order, the most recently used first.
+    Sorted,
     TreePlru(Vec<u64>),
     Random(u64),
 }
@@ -70,7 +71,10 @@ impl Cache {
         config.check(physical_bits)?;
         let sets = config.sets as usize * config.slices as usize;
         let state = match config.replacement {
-            Replacement::Lru => State::Lru,
+            Replacement::Lru if config.ways as usize <= MAX_ORDERED => {
+                State::Ordered(vec![Order::new(config.ways as usize); sets])
+            }
+            Replacement::Lru => State::Sorted,
             Replacement::TreePlru => State::TreePlru(vec![0; sets]),
             Replacement::Random { seed } => State::Random(seed | 1),
         };
@@ -117,7 +121,11 @@ impl Cache {
     /// Lets the host prefetch what an access to the address would read. Changes nothing.
     #[inline]
     pub fn expect(&self, address: u64) {
-        crate::host::prefetch(&self.tags, self.place(address).set * self.ways);
+        let set = self.place(address).set;
+        crate::host::prefetch(&self.tags, set * self.ways);
+        if let State::Ordered(orders) = &self.state {
+            crate::host::prefetch(orders, set);
+        }
     }
 
     /// First bytes of the lines that are there, and whether they are dirty. In no order that
@@ -154,7 +162,8 @@ impl Cache {
     fn allocate(&mut self, place: Place, dirty: u32) -> Reply {
         let ways = &mut self.tags[place.set * self.ways..][..self.ways];
         let (hit, evicted) = match &mut self.state {
-            State::Lru => use_in_order(ways, place.tag, dirty),
+            State::Ordered(orders) => use_ordered(ways, place.tag, dirty, &mut orders[place.set]),
+            State::Sorted => use_sorted(ways, place.tag, dirty),
             State::TreePlru(bits) => {
                 let bits = &mut bits[place.set];
                 let count = ways.len();
@@ -179,15 +188,15 @@ impl Cache {
     }
 
     fn expel(&mut self, place: Place) -> Reply {
-        let ordered = matches!(self.state, State::Lru);
         let ways = &mut self.tags[place.set * self.ways..][..self.ways];
         let Some(way) = ways.iter().position(|tag| tag & !DIRTY == place.tag) else {
             return Reply { hit: false, writeback: None };
         };
         let gone = std::mem::take(&mut ways[way]);
-        if ordered {
-            // Empty ways lie at the end.
-            ways[way..].rotate_left(1);
+        match &mut self.state {
+            State::Ordered(orders) => orders[place.set].retire(way, self.ways),
+            State::Sorted => ways[way..].rotate_left(1),
+            State::TreePlru(_) | State::Random(_) => {}
         }
         Reply { hit: true, writeback: self.writeback(place.set, gone) }
     }
@@ -201,47 +210,49 @@ fn slice_of(line: u64, slices: u32) -> u32 {
     ((hash * u64::from(slices)) >> 32) as u32
 }
 
-/// Moves a line to the front of its set, in from outside if need be. Returns whether it was there,
-/// and the tag that fell off the end.
+/// The way that holds `tag`, or the number of ways. Compares all: see `sets::find_way`.
 #[inline(always)]
-fn use_in_order(ways: &mut [u32], tag: u32, dirty: u32) -> (bool, u32) {
+fn find_way(ways: &[u32], tag: u32) -> usize {
     match ways.len() {
-        8 => use_among::<8>(ways, tag, dirty),
-        11 => use_among::<11>(ways, tag, dirty),
-        12 => use_among::<12>(ways, tag, dirty),
-        15 => use_among::<15>(ways, tag, dirty),
-        16 => use_among::<16>(ways, tag, dirty),
-        20 => use_among::<20>(ways, tag, dirty),
-        _ => use_any(ways, tag, dirty),
+        8 => find_among::<8>(ways, tag),
+        11 => find_among::<11>(ways, tag),
+        12 => find_among::<12>(ways, tag),
+        15 => find_among::<15>(ways, tag),
+        16 => find_among::<16>(ways, tag),
+        count => ways.iter().position(|way| way & !DIRTY == tag).unwrap_or(count),
     }
 }
 
-/// As [`use_any`], without a branch on where the line is.
 #[inline(always)]
-fn use_among<const WAYS: usize>(ways: &mut [u32], tag: u32, dirty: u32) -> (bool, u32) {
-    let ways: &mut [u32; WAYS] = ways.try_into().expect("its length was matched");
-    let old = *ways;
-    let (mut found, mut kept) = (0, 0);
-    for (way, old) in (1..).zip(old) {
-        let same = u32::from(old & !DIRTY == tag).wrapping_neg();
-        found |= same & way;
-        kept |= same & old;
+fn find_among<const WAYS: usize>(ways: &[u32], tag: u32) -> usize {
+    let ways: &[u32; WAYS] = ways.try_into().expect("its length was matched");
+    let mut found = 0;
+    for (number, way) in (1..).zip(ways) {
+        let same = u32::from(way & !DIRTY == tag).wrapping_neg();
+        found |= same & number;
     }
-    let hit = found != 0;
-    let end = if hit { found as usize - 1 } else { WAYS - 1 };
-    for way in 1..WAYS {
-        ways[way] = if way <= end { old[way - 1] } else { old[way] };
-    }
-    ways[0] = tag | kept | dirty;
-    (hit, if hit { 0 } else { old[WAYS - 1] })
+    if found == 0 { WAYS } else { found as usize - 1 }
 }
 
-fn use_any(ways: &mut [u32], tag: u32, dirty: u32) -> (bool, u32) {
+/// Uses a line under LRU. Returns whether it was there, and the tag that had to go.
+#[inline(always)]
+fn use_ordered(ways: &mut [u32], tag: u32, dirty: u32, order: &mut Order) -> (bool, u32) {
+    let found = find_way(ways, tag);
+    let hit = found < ways.len();
+    let way = if hit { found } else { order.last(ways.len()) };
+    order.touch(way);
+    let old = ways[way];
+    ways[way] = tag | dirty | if hit { old & DIRTY } else { 0 };
+    (hit, if hit { 0 } else { old })
+}
+
+/// As [`use_ordered`], where the tags themselves lie in order.
+fn use_sorted(ways: &mut [u32], tag: u32, dirty: u32) -> (bool, u32) {
     let found = ways.iter().position(|way| way & !DIRTY == tag);
     let end = found.unwrap_or(ways.len() - 1);
     let last = ways[end];
     ways.copy_within(..end, 1);
-    ways[0] = tag | dirty | if found.is_some() { last } else { 0 };
+    ways[0] = tag | dirty | if found.is_some() { last & DIRTY } else { 0 };
     (found.is_some(), if found.is_some() { 0 } else { last })
 }
 
@@ -307,17 +318,6 @@ mod tests {
         let reply = cache.access(32, Request::NonTemporal);
         assert_eq!(reply, Reply { hit: true, writeback: Some(0) });
         assert!(!cache.holds(0));
-    }
-
-    #[test]
-    fn both_ways_of_moving_to_the_front_agree() {
-        let mut fast = [10 << 2 | 2, 11 << 2 | 3, 12 << 2 | 2, 0, 0, 0, 0, 0];
-        let mut plain = fast;
-        for step in 0..200u32 {
-            let (tag, dirty) = ((8 + step * step % 13) << 2 | VALID, (step / 3) & 1);
-            let one = use_among::<8>(&mut fast, tag, dirty);
-            assert_eq!((one, fast), (use_any(&mut plain, tag, dirty), plain), "step {step}");
-        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub struct Mmu {
     tlb: Tlb,
     psc: Psc,
     levels: u8,
+    walks: u64,
     reads: Reads,
 }
 
@@ -38,6 +39,7 @@ impl Mmu {
             tlb: Tlb::new(config)?,
             psc: Psc::new(config)?,
             levels: config.levels,
+            walks: 0,
             reads: Reads::default(),
         })
     }
@@ -58,34 +60,35 @@ impl Mmu {
         linear: u64,
         access: Access,
     ) -> Result<(Translation, Source), Fault> {
-        if let Some((known, stage)) = self.tlb.lookup(linear, root.asid) {
+        let Some((known, stage)) = self.tlb.lookup(linear, root.asid) else {
+            let found = self.walk(memory, root, linear, access)?;
+            self.tlb.insert_missed(linear, root.asid, found);
+            return Ok((found, Source::Walk));
+        };
+        if access == Access::Load || known.is_dirty() && known.is_writable() {
             let source = if stage == Stage::L1 { Source::L1 } else { Source::L2 };
-            if access == Access::Load || known.is_dirty() && known.is_writable() {
-                return Ok((known, source));
-            }
-            if !known.is_writable() {
-                return Err(self.fault(root.asid, linear, Fault::ReadOnly));
-            }
+            return Ok((known, source));
         }
-        self.walk(memory, root, linear, access)
+        if !known.is_writable() {
+            return Err(self.fault(root.asid, linear, Fault::ReadOnly));
+        }
+        let found = self.walk(memory, root, linear, access)?;
+        self.tlb.insert(linear, root.asid, found);
+        Ok((found, Source::Walk))
     }
 
+    #[inline]
     fn walk<T: PageTable>(
         &mut self,
         memory: &mut T,
         root: Root,
         linear: u64,
         access: Access,
-    ) -> Result<(Translation, Source), Fault> {
+    ) -> Result<Translation, Fault> {
+        self.walks += 1;
         let walk = walk(memory, &mut self.psc, self.levels, root, linear, access);
         self.reads = walk.reads;
-        match walk.result {
-            Ok(found) => {
-                self.tlb.insert(linear, root.asid, found);
-                Ok((found, Source::Walk))
-            }
-            Err(fault) => Err(self.fault(root.asid, linear, fault)),
-        }
+        walk.result.map_err(|fault| self.fault(root.asid, linear, fault))
     }
 
     #[cold]
@@ -95,13 +98,11 @@ impl Mmu {
         fault
     }
 
-    /// Lets the memory prefetch what a walk for `linear` would read, if there will be one.
-    /// Changes nothing that a program could see. To be called some accesses ahead.
-    #[inline]
-    pub fn expect<T: PageTable>(&self, memory: &T, root: Root, linear: u64) {
-        if !self.tlb.holds(linear, root.asid) {
-            memory.expect(root, linear);
-        }
+    /// Walks so far. A batch that walked a lot tells that prefetching for the next one pays
+    /// ([`PageTable::expect`]).
+    #[must_use]
+    pub fn walks(&self) -> u64 {
+        self.walks
     }
 
     /// What the last walk read.

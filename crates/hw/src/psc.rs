@@ -70,7 +70,7 @@ impl Psc {
             let Some(array) = array else { continue };
             let Some(slot) = array.sets.find(key_of(linear, level, asid)) else { continue };
             array.sets.touch(slot);
-            let table = array.tables[array.sets.place(slot)];
+            let table = array.tables[slot.place];
             return Some((
                 level,
                 Table { base: table & !WRITABLE, writable: table & WRITABLE != 0 },
@@ -79,21 +79,14 @@ impl Psc {
         None
     }
 
-    /// Keeps that the entry of `level` for the address points to `table`. The entry is non-leaf,
-    /// and its ACCESSED flag is set, or it must not be cached (section 4.10.3.1).
-    #[inline]
-    pub fn insert(&mut self, linear: u64, asid: Asid, level: Level, table: Table) {
+    /// Keeps that the entry of `level` for the address points to `table`, right after a lookup that
+    /// found nothing as low. The entry is non-leaf, and its ACCESSED flag is set, or it must not be
+    /// cached (section 4.10.3.1).
+    #[inline(always)]
+    pub(crate) fn add(&mut self, linear: u64, asid: Asid, level: Level, table: Table) {
         let Some(array) = &mut self.levels[usize::from(level.number()) - 2] else { return };
-        let key = key_of(linear, level, asid);
-        let slot = match array.sets.find(key) {
-            Some(slot) => {
-                array.sets.touch(slot);
-                slot
-            }
-            None => array.sets.insert(key).0,
-        };
-        let place = array.sets.place(slot);
-        array.tables[place] = if table.writable { table.base | WRITABLE } else { table.base };
+        let (slot, _) = array.sets.insert(key_of(linear, level, asid));
+        array.tables[slot.place] = if table.writable { table.base | WRITABLE } else { table.base };
     }
 
     /// Forgets what a translation of this address would use: what a page fault does (section
@@ -156,9 +149,9 @@ mod tests {
     #[test]
     fn the_lowest_level_wins() {
         let (mut psc, asid) = (psc(), Asid::default());
-        psc.insert(0, asid, Level::P4D, table(4));
+        psc.add(0, asid, Level::P4D, table(4));
         assert_eq!(psc.lookup(5, asid), Some((Level::P4D, table(4))));
-        psc.insert(0, asid, Level::PMD, table(2));
+        psc.add(0, asid, Level::PMD, table(2));
         assert_eq!(psc.lookup(5, asid), Some((Level::PMD, table(2))));
         assert_eq!(psc.lookup(2 << 20, asid), Some((Level::P4D, table(4))), "the next 2 MiB");
     }
@@ -166,8 +159,8 @@ mod tests {
     #[test]
     fn address_spaces_are_flushed_apart() {
         let (mut psc, other) = (psc(), Asid::new(7).expect("small"));
-        psc.insert(0, Asid::default(), Level::PMD, table(1));
-        psc.insert(0, other, Level::PMD, table(2));
+        psc.add(0, Asid::default(), Level::PMD, table(1));
+        psc.add(0, other, Level::PMD, table(2));
         psc.flush_asid(Asid::default());
         assert_eq!(psc.lookup(0, Asid::default()), None);
         assert_eq!(psc.lookup(0, other), Some((Level::PMD, table(2))));

@@ -1,5 +1,62 @@
 //! Replacement policies that need no more than a word of state a set.
 
+/// Ways whose order fits in a word.
+pub(crate) const MAX_ORDERED: usize = 16;
+const EACH: u64 = 0x1111_1111_1111_1111;
+
+/// The ways of a set in order of use, a nibble each, the most recently used lowest. A way is in
+/// once; what lies above the last is zero.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order(u64);
+
+impl Order {
+    pub(crate) fn new(ways: usize) -> Self {
+        debug_assert!(ways <= MAX_ORDERED);
+        Self((0..ways as u64).map(|way| way << (4 * way)).sum())
+    }
+
+    /// The bit where the way's nibble begins: the lowest nibble that is zero once the way is
+    /// subtracted from each (Warren, Hacker's Delight, section 6-1: the lowest such is exact).
+    #[inline(always)]
+    fn find(self, way: usize) -> u32 {
+        let others = self.0 ^ (way as u64).wrapping_mul(EACH);
+        let zeros = others.wrapping_sub(EACH) & !others & (EACH << 3);
+        zeros.trailing_zeros() & !3
+    }
+
+    /// The way becomes the most recently used.
+    #[inline(always)]
+    pub(crate) fn touch(&mut self, way: usize) {
+        // One bit above the way's nibble; none, if that is the highest of all.
+        let end = 0x10u64 << self.find(way);
+        let moved = (self.0 << 4 | way as u64) & end.wrapping_sub(1);
+        self.0 = self.0 & end.wrapping_neg() | moved;
+    }
+
+    /// The least recently used way, which becomes the most recently used.
+    #[inline(always)]
+    pub(crate) fn reuse_last(&mut self, ways: usize) -> usize {
+        let end = 4 * (ways as u32 - 1);
+        let last = self.0 >> end;
+        self.0 = (self.0 ^ last << end) << 4 | last;
+        last as usize
+    }
+
+    /// The least recently used way.
+    #[inline(always)]
+    pub(crate) fn last(self, ways: usize) -> usize {
+        (self.0 >> (4 * (ways - 1)) & 0xf) as usize
+    }
+
+    /// The way becomes the least recently used.
+    pub(crate) fn retire(&mut self, way: usize, ways: usize) {
+        let at = self.find(way);
+        let (before, end) = ((1 << at) - 1, 4 * (ways - 1));
+        let moved = self.0 >> 4 & !before & ((1 << end) - 1);
+        self.0 = self.0 & before | moved | (way as u64) << end;
+    }
+}
+
 /// The tree's bits after `way` was used: every node on the way to it points to the other side.
 ///
 /// Node 1 is the root, node n has the children 2n and 2n + 1; a bit that is set points right.
@@ -48,6 +105,38 @@ mod tests {
         assert_eq!(plru_victim(bits, 4), 1);
         let bits = plru_touch(bits, 4, 1);
         assert_eq!(plru_victim(bits, 4), 3);
+    }
+
+    //   0 1 2 3   touch 2: 2 0 1 3   touch 3: 3 2 0 1   retire 2: 3 0 1 2
+    #[test]
+    fn an_order_is_kept_in_a_word() {
+        let mut order = Order::new(4);
+        assert_eq!(order.0, 0x3210);
+        order.touch(2);
+        assert_eq!(order.0, 0x3102);
+        order.touch(3);
+        assert_eq!(order.0, 0x1023);
+        order.retire(2, 4);
+        assert_eq!((order.0, order.last(4)), (0x2103, 2));
+        assert_eq!((order.reuse_last(4), order.0), (2, 0x1032));
+    }
+
+    #[test]
+    fn every_order_of_sixteen_is_a_permutation() {
+        let (mut order, mut plain) = (Order::new(16), (0..16).collect::<Vec<usize>>());
+        for step in 0..1000 {
+            let way = step * step % 16;
+            plain.retain(|other| *other != way);
+            if step % 5 == 0 {
+                order.retire(way, 16);
+                plain.push(way);
+            } else {
+                order.touch(way);
+                plain.insert(0, way);
+            }
+            let ways = (0..16).map(|at| (order.0 >> (4 * at) & 15) as usize);
+            assert!(ways.eq(plain.iter().copied()), "step {step}: {:x}", order.0);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! to follow. Zero is no key. The low [`INDEX_SHIFT`] bits of a key never choose its set.
 
 use crate::config::Replacement;
-use crate::replacement::{plru_touch, plru_victim, xorshift};
+use crate::replacement::{MAX_ORDERED, Order, plru_touch, plru_victim, xorshift};
 
 /// The bits of a key from here on choose its set.
 pub(crate) const INDEX_SHIFT: u32 = 16;
@@ -12,14 +12,19 @@ pub(crate) const INDEX_SHIFT: u32 = 16;
 /// Where a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
-    set: u32,
-    way: u32,
+    /// Its place in an array of [`Sets::len`] items.
+    pub(crate) place: usize,
+    set: usize,
+    way: usize,
 }
 
+/// What replacement other than LRU of few ways keeps.
 #[derive(Clone, Debug)]
 enum State {
-    /// When each way was last used; 0 = empty.
-    Lru { used: Vec<u32>, clock: u32 },
+    /// Nothing: [`Sets::orders`] is all there is.
+    Ordered,
+    /// LRU of many ways: when each was last used; 0 = empty.
+    Stamped { used: Vec<u32>, clock: u32 },
     /// The tree's bits, a word per set.
     TreePlru(Vec<u64>),
     /// The generator's state.
@@ -31,6 +36,8 @@ pub(crate) struct Sets {
     ways: usize,
     mask: u64,
     keys: Vec<u64>,
+    /// Under LRU of few ways: their order, a word per set, empty ways last. Otherwise empty.
+    orders: Vec<Order>,
     state: State,
 }
 
@@ -40,11 +47,16 @@ impl Sets {
         let sets = entries / ways;
         debug_assert!(sets.is_power_of_two() && sets * ways == entries);
         let state = match replacement {
-            Replacement::Lru => State::Lru { used: vec![0; entries], clock: 0 },
+            Replacement::Lru if ways <= MAX_ORDERED => State::Ordered,
+            Replacement::Lru => State::Stamped { used: vec![0; entries], clock: 0 },
             Replacement::TreePlru => State::TreePlru(vec![0; sets]),
             Replacement::Random { seed } => State::Random(seed | 1),
         };
-        Self { ways, mask: sets as u64 - 1, keys: vec![0; entries], state }
+        let orders = match state {
+            State::Ordered => vec![Order::new(ways); sets],
+            _ => Vec::new(),
+        };
+        Self { ways, mask: sets as u64 - 1, keys: vec![0; entries], orders, state }
     }
 
     /// Slots, for arrays that lie beside this one.
@@ -52,77 +64,78 @@ impl Sets {
         self.keys.len()
     }
 
-    /// The slot's place in an array of [`Sets::len`] items.
-    #[inline(always)]
-    pub(crate) fn place(&self, slot: Slot) -> usize {
-        slot.set as usize * self.ways + slot.way as usize
-    }
-
     #[inline(always)]
     pub(crate) fn find(&self, key: u64) -> Option<Slot> {
-        let set = (key >> INDEX_SHIFT) & self.mask;
-        let way = find_way(self.set(set as usize), key);
-        (way < self.ways).then_some(Slot { set: set as u32, way: way as u32 })
-    }
-
-    #[inline(always)]
-    fn set(&self, set: usize) -> &[u64] {
-        &self.keys[set * self.ways..][..self.ways]
+        let set = ((key >> INDEX_SHIFT) & self.mask) as usize;
+        let first = set * self.ways;
+        let way = find_way(&self.keys[first..][..self.ways], key);
+        (way < self.ways).then_some(Slot { place: first + way, set, way })
     }
 
     /// Tells the replacement policy that the slot was used.
     #[inline(always)]
     pub(crate) fn touch(&mut self, slot: Slot) {
-        let place = self.place(slot);
+        match self.orders.get_mut(slot.set) {
+            Some(order) => order.touch(slot.way),
+            None => self.touch_unordered(slot),
+        }
+    }
+
+    fn touch_unordered(&mut self, Slot { place, set, way }: Slot) {
         match &mut self.state {
-            State::Lru { used, clock } => {
+            State::Stamped { used, clock } => {
                 if *clock == u32::MAX {
                     *clock = renumber(used, self.ways);
                 }
                 *clock += 1;
                 used[place] = *clock;
             }
-            State::TreePlru(bits) => {
-                let bits = &mut bits[slot.set as usize];
-                *bits = plru_touch(*bits, self.ways, slot.way as usize);
-            }
-            State::Random(_) => {}
+            State::TreePlru(bits) => bits[set] = plru_touch(bits[set], self.ways, way),
+            State::Random(_) | State::Ordered => {}
         }
     }
 
     /// Puts in a key that is not there, and touches it. Returns its slot and the key it pushed
     /// out, 0 if the slot was empty.
+    #[inline]
     pub(crate) fn insert(&mut self, key: u64) -> (Slot, u64) {
         debug_assert!(key != 0 && self.find(key).is_none());
         let set = ((key >> INDEX_SHIFT) & self.mask) as usize;
-        let slot = Slot { set: set as u32, way: self.victim(set) as u32 };
-        let place = self.place(slot);
-        let evicted = std::mem::replace(&mut self.keys[place], key);
-        self.touch(slot);
-        (slot, evicted)
+        let way = match self.orders.get_mut(set) {
+            Some(order) => order.reuse_last(self.ways),
+            None => self.reuse(set),
+        };
+        let slot = Slot { place: set * self.ways + way, set, way };
+        (slot, std::mem::replace(&mut self.keys[slot.place], key))
     }
 
-    /// An empty way if there is one, else what the policy gives up.
+    /// An empty way if there is one, else what the policy gives up; it is touched.
+    fn reuse(&mut self, set: usize) -> usize {
+        let way = match self.empty_way(set) {
+            Some(way) => way,
+            None => self.victim(set),
+        };
+        self.touch_unordered(Slot { place: set * self.ways + way, set, way });
+        way
+    }
+
     fn victim(&mut self, set: usize) -> usize {
         let ways = self.ways;
-        if let State::Lru { used, .. } = &self.state {
-            return least(&used[set * ways..][..ways]);
-        }
-        let empty = find_way(self.set(set), 0);
-        if empty < ways {
-            return empty;
-        }
         match &mut self.state {
+            State::Ordered => self.orders[set].last(ways),
+            State::Stamped { used, .. } => least(&used[set * ways..][..ways]),
             State::TreePlru(bits) => plru_victim(bits[set], ways),
             State::Random(state) => (xorshift(state) % ways as u64) as usize,
-            State::Lru { .. } => unreachable!("decided above"),
         }
+    }
+
+    fn empty_way(&self, set: usize) -> Option<usize> {
+        self.keys[set * self.ways..][..self.ways].iter().position(|key| *key == 0)
     }
 
     /// Empties the slot.
     pub(crate) fn remove(&mut self, slot: Slot) {
-        let place = self.place(slot);
-        self.empty(place);
+        self.empty(slot.place);
     }
 
     /// Empties every slot whose key is to go.
@@ -136,8 +149,12 @@ impl Sets {
 
     fn empty(&mut self, place: usize) {
         self.keys[place] = 0;
-        if let State::Lru { used, .. } = &mut self.state {
-            used[place] = 0;
+        match &mut self.state {
+            State::Ordered => {
+                self.orders[place / self.ways].retire(place % self.ways, self.ways);
+            }
+            State::Stamped { used, .. } => used[place] = 0,
+            State::TreePlru(_) | State::Random(_) => {}
         }
     }
 
@@ -148,9 +165,8 @@ impl Sets {
 
     #[cfg(test)]
     fn at_the_end_of_its_clock(mut self) -> Self {
-        if let State::Lru { clock, .. } = &mut self.state {
-            *clock = u32::MAX - 5;
-        }
+        let State::Stamped { clock, .. } = &mut self.state else { panic!("it keeps no clock") };
+        *clock = u32::MAX - 5;
         self
     }
 }
@@ -171,6 +187,7 @@ fn find_way(set: &[u64], key: u64) -> usize {
 
 #[inline(always)]
 fn find_among<const WAYS: usize>(set: &[u64], key: u64) -> usize {
+    let set: &[u64; WAYS] = set.try_into().expect("its length was matched");
     let mut found = WAYS;
     for way in (0..WAYS).rev() {
         found = if set[way] == key { way } else { found };
@@ -245,10 +262,10 @@ mod tests {
 
     #[test]
     fn order_survives_the_end_of_the_clock() {
-        let mut sets = Sets::new(4, 4, Replacement::Lru).at_the_end_of_its_clock();
-        (1..=4).for_each(|n| assert_eq!(touch(&mut sets, key(0, n)), 0));
-        for number in 5..40 {
-            assert_eq!(touch(&mut sets, key(0, number)), key(0, number - 4));
+        let mut sets = Sets::new(32, 32, Replacement::Lru).at_the_end_of_its_clock();
+        (1..=32).for_each(|n| assert_eq!(touch(&mut sets, key(0, n)), 0));
+        for number in 33..99 {
+            assert_eq!(touch(&mut sets, key(0, number)), key(0, number - 32));
         }
     }
 }

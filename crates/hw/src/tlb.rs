@@ -4,7 +4,7 @@
 //! 4.10.1 and 4.10.2). As on hardware nothing leaves but by replacement and by the instructions
 //! that invalidate: after a change of the page table a stale translation stays until then.
 
-use crate::config::{self, Inclusion, PageSize, TlbArray};
+use crate::config::{self, Inclusion, PageSize, Replacement, TlbArray};
 use crate::sets::{INDEX_SHIFT, Sets, Slot};
 use crate::translation::{Asid, Translation};
 
@@ -56,12 +56,17 @@ impl Array {
 
     #[inline(always)]
     fn said(&self, slot: Slot) -> Translation {
-        Translation::from_bits(self.said[self.sets.place(slot)])
+        Translation::from_bits(self.said[slot.place])
     }
 
+    /// Stands where there is none: nothing is ever looked up in it.
+    fn none() -> Self {
+        Self { sets: Sets::new(1, 1, Replacement::Lru), said: vec![0] }
+    }
+
+    #[inline(always)]
     fn say(&mut self, slot: Slot, translation: Translation) {
-        let place = self.sets.place(slot);
-        self.said[place] = translation.bits();
+        self.said[slot.place] = translation.bits();
     }
 }
 
@@ -71,8 +76,8 @@ type Line = (u64, Translation);
 /// One level: its arrays, which of them takes which page size, and what is in it.
 #[derive(Clone, Debug)]
 struct Bank {
-    arrays: Vec<Array>,
-    of_size: [Option<usize>; 3],
+    arrays: [Array; 3],
+    of_size: [Option<u8>; 3],
     /// Translations held, by page size: a size of which there is none is not looked up.
     held: [u32; 3],
     /// Global ones among them.
@@ -81,10 +86,15 @@ struct Bank {
 
 impl Bank {
     fn new(configs: &[TlbArray]) -> Self {
-        let of_size =
-            PageSize::ALL.map(|size| configs.iter().position(|array| array.pages.contains(&size)));
-        let arrays = configs.iter().map(Array::new).collect();
+        let takes = |size| configs.iter().position(|array| array.pages.contains(&size));
+        let arrays = std::array::from_fn(|n| configs.get(n).map_or_else(Array::none, Array::new));
+        let of_size = PageSize::ALL.map(|size| takes(size).map(|index| index as u8));
         Self { arrays, of_size, held: [0; 3], globals: 0 }
+    }
+
+    #[inline(always)]
+    fn takes(&self, key: u64) -> Option<usize> {
+        self.of_size[size_of(key)].map(usize::from)
     }
 
     #[inline(always)]
@@ -93,9 +103,9 @@ impl Bank {
             if self.held[size as usize] == 0 {
                 continue;
             }
-            let index = self.of_size[size as usize]?;
-            let found = self.arrays[index].sets.find(key_of(linear, size, tag));
-            if let Some(slot) = found {
+            let key = key_of(linear, size, tag);
+            let index = self.takes(key)?;
+            if let Some(slot) = self.arrays[index].sets.find(key) {
                 return Some((index, slot));
             }
         }
@@ -122,27 +132,36 @@ impl Bank {
         self.arrays[index].sets.touch(slot);
     }
 
-    /// Puts a line in, or changes what is said of its key. `Err`: no array takes its size.
-    /// `Ok`: what had to go.
-    fn put(&mut self, (key, translation): Line) -> Result<Option<Line>, Line> {
-        let Some(index) = self.of_size[size_of(key)] else { return Err((key, translation)) };
+    /// Puts a line in, or changes what is said of its key, if an array takes its size. Returns
+    /// what had to go.
+    fn put(&mut self, line: Line) -> Option<Line> {
+        let index = self.takes(line.0)?;
         let array = &mut self.arrays[index];
-        if let Some(slot) = array.sets.find(key) {
+        if let Some(slot) = array.sets.find(line.0) {
             array.sets.touch(slot);
-            array.say(slot, translation);
-            return Ok(None);
+            array.say(slot, line.1);
+            return None;
         }
+        self.add(line)
+    }
+
+    /// As [`Bank::put`], of a line that is not in.
+    #[inline(always)]
+    fn add(&mut self, (key, translation): Line) -> Option<Line> {
+        let index = self.takes(key)?;
+        let array = &mut self.arrays[index];
         let (slot, evicted) = array.sets.insert(key);
         let said = array.said(slot);
         array.say(slot, translation);
         self.count(key, 1);
         if evicted == 0 {
-            return Ok(None);
+            return None;
         }
         self.count(evicted, -1);
-        Ok(Some((evicted, said)))
+        Some((evicted, said))
     }
 
+    #[inline(always)]
     fn count(&mut self, key: u64, change: i32) {
         let held = &mut self.held[size_of(key)];
         *held = held.wrapping_add_signed(change);
@@ -152,7 +171,7 @@ impl Bank {
     }
 
     fn remove(&mut self, key: u64) -> Option<Line> {
-        let index = self.of_size[size_of(key)]?;
+        let index = self.takes(key)?;
         let slot = self.arrays[index].sets.find(key)?;
         let translation = self.arrays[index].said(slot);
         self.arrays[index].sets.remove(slot);
@@ -220,7 +239,7 @@ impl Tlb {
 
     /// Looks a translation up, as a load or store does: it becomes the most recently used, and
     /// what the second level held comes into the first.
-    #[inline]
+    #[inline(always)]
     pub fn lookup(&mut self, linear: u64, asid: Asid) -> Option<(Translation, Stage)> {
         if let Some(at) = self.l1.find_any(linear, asid) {
             self.l1.touch(at);
@@ -230,6 +249,7 @@ impl Tlb {
         Some((translation, Stage::L2))
     }
 
+    #[inline]
     fn lookup_second(&mut self, linear: u64, asid: Asid) -> Option<Translation> {
         let at = self.l2.find_any(linear, asid)?;
         let translation = self.l2.said(at);
@@ -240,7 +260,7 @@ impl Tlb {
             Inclusion::Neither | Inclusion::Inclusive => {
                 // What the first level evicts is in the second, or need not be anywhere. A size
                 // that the first level does not take is answered by the second, always.
-                let _ = self.l1.put((key, translation));
+                let _ = self.l1.add((key, translation));
             }
         }
         Some(translation)
@@ -248,12 +268,12 @@ impl Tlb {
 
     /// Moves a line from the second level to the first, and what that evicts the other way.
     fn swap_up(&mut self, key: u64, translation: Translation) {
-        if self.l1.of_size[size_of(key)].is_none() {
+        if self.l1.takes(key).is_none() {
             return;
         }
         self.l2.remove(key);
-        if let Ok(Some(victim)) = self.l1.put((key, translation)) {
-            let _ = self.l2.put(victim);
+        if let Some(victim) = self.l1.add((key, translation)) {
+            let _ = self.l2.add(victim);
         }
     }
 
@@ -264,13 +284,13 @@ impl Tlb {
         self.l1.find_any(linear, asid).is_some() || self.l2.find_any(linear, asid).is_some()
     }
 
-    /// Keeps what a walk found.
+    /// Keeps what a walk found, in the place of what was known of the page.
     pub fn insert(&mut self, linear: u64, asid: Asid, translation: Translation) {
         let line = (key_for(linear, asid, translation), translation);
         match self.inclusion {
             Inclusion::Exclusive => self.insert_exclusive(line),
             Inclusion::Inclusive => {
-                if let Ok(Some((victim, _))) = self.l2.put(line) {
+                if let Some((victim, _)) = self.l2.put(line) {
                     self.l1.remove(victim);
                 }
                 let _ = self.l1.put(line);
@@ -282,16 +302,25 @@ impl Tlb {
         }
     }
 
-    fn insert_exclusive(&mut self, line: Line) {
-        if self.l1.of_size[size_of(line.0)].is_some() {
-            self.l2.remove(line.0);
+    /// As [`Tlb::insert`], right after a lookup of the same address missed.
+    #[inline]
+    pub fn insert_missed(&mut self, linear: u64, asid: Asid, translation: Translation) {
+        if self.inclusion != Inclusion::Neither {
+            return self.insert(linear, asid, translation);
         }
-        let to_second = match self.l1.put(line) {
-            Ok(victim) => victim,
-            Err(homeless) => Some(homeless),
-        };
-        if let Some(line) = to_second {
+        let line = (key_for(linear, asid, translation), translation);
+        let _ = self.l2.add(line);
+        let _ = self.l1.add(line);
+    }
+
+    fn insert_exclusive(&mut self, line: Line) {
+        if self.l1.takes(line.0).is_none() {
             let _ = self.l2.put(line);
+            return;
+        }
+        self.l2.remove(line.0);
+        if let Some(victim) = self.l1.put(line) {
+            let _ = self.l2.put(victim);
         }
     }
 
@@ -356,7 +385,6 @@ fn held(key: u64, translation: Translation) -> Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Replacement;
 
     fn array(pages: &[PageSize], entries: u32, ways: u32) -> TlbArray {
         TlbArray {

@@ -139,7 +139,7 @@ fn descend<T: PageTable>(
             memory.set(address, ACCESSED);
         }
         table = Table { base: entry & FRAME_MASK, writable };
-        psc.insert(linear, root.asid, level, table);
+        psc.add(linear, root.asid, level, table);
     }
     unreachable!("level 1 is always a leaf")
 }

@@ -499,17 +499,6 @@ fn equals_the_naive_mmu_for_long() {
     }
 }
 
-#[test]
-fn expecting_changes_nothing() {
-    let mut pair = Pair::new(4, Inclusion::Neither, Replacement::Lru);
-    for word in words(3, 20_000) {
-        let (mmu, memory) = &pair.fast;
-        mmu.expect(memory, pair.roots[0], address(word.rotate_left(7), 4));
-        pair.step(word);
-    }
-    pair.compare_state();
-}
-
 /// The random words really reach every outcome that the model has.
 #[test]
 fn the_sequences_reach_everything() {
