@@ -1,0 +1,201 @@
+//! Records of rings and traces: words of 64 bits, little-endian on disk.
+
+use tierscope_core::{Level, Time};
+
+/// A record of a fixed number of words.
+pub trait Record: Sized {
+    /// Words of a record.
+    const WORDS: usize;
+
+    /// Writes itself into [`Record::WORDS`] words.
+    fn write(&self, words: &mut [u64]);
+
+    /// Reads itself from [`Record::WORDS`] words; `None` if no record looks like that.
+    fn read(words: &[u64]) -> Option<Self>;
+}
+
+/// Bits of a linear address that are translated with five levels.
+const LINEAR_BITS: u32 = 57;
+const LINEAR_MASK: u64 = (1 << LINEAR_BITS) - 1;
+/// Bits of nanoseconds in an access: 78 hours.
+const NANOS_BITS: u32 = 48;
+/// Bits of a virtual CPU's or thread's number.
+const CPU_BITS: u32 = 12;
+const CPU_MASK: u64 = (1 << CPU_BITS) - 1;
+
+/// An access by a program. Two words:
+///
+/// ```text
+///   0  0..57 linear address, sign-extended from bit 56   57..60 log2 of its bytes
+///      60 store   61 non-temporal   62..64 zero
+///   1  0..48 nanoseconds since the trace began   48..60 CPU or thread   60..64 zero
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RawAccess {
+    /// Linear address.
+    pub address: u64,
+    /// log2 of the bytes accessed, 0..8.
+    pub size_log2: u8,
+    /// Whether it wrote.
+    pub store: bool,
+    /// Whether it went past the caches.
+    pub non_temporal: bool,
+    /// When, below 2^48 ns.
+    pub time: Time,
+    /// The virtual CPU or thread, below 4096.
+    pub cpu: u16,
+}
+
+impl Record for RawAccess {
+    const WORDS: usize = 2;
+
+    #[inline]
+    fn write(&self, words: &mut [u64]) {
+        debug_assert!(self.size_log2 < 8 && u64::from(self.cpu) <= CPU_MASK);
+        debug_assert!(self.time.0 < 1 << NANOS_BITS);
+        words[0] = (self.address & LINEAR_MASK)
+            | u64::from(self.size_log2 & 7) << LINEAR_BITS
+            | u64::from(self.store) << 60
+            | u64::from(self.non_temporal) << 61;
+        let nanos = self.time.0 & ((1 << NANOS_BITS) - 1);
+        words[1] = nanos | (u64::from(self.cpu) & CPU_MASK) << NANOS_BITS;
+    }
+
+    #[inline]
+    fn read(words: &[u64]) -> Option<Self> {
+        let (place, moment) = (words[0], words[1]);
+        let unused = 64 - LINEAR_BITS;
+        (place >> 62 == 0 && moment >> 60 == 0).then_some(Self {
+            address: ((place << unused) as i64 >> unused) as u64,
+            size_log2: (place >> LINEAR_BITS & 7) as u8,
+            store: place >> 60 & 1 == 1,
+            non_temporal: place >> 61 & 1 == 1,
+            time: Time(moment & ((1 << NANOS_BITS) - 1)),
+            cpu: (moment >> NANOS_BITS & CPU_MASK) as u16,
+        })
+    }
+}
+
+/// A TLB miss, as a walk answers it. Four words:
+///
+/// ```text
+///   0  nanoseconds of the machine's clock
+///   1  linear address
+///   2  physical address of the entry that ended the walk, level in bits 0..3
+///   3  physical address of the top table (CR3), CPU in bits 0..12
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TlbMiss {
+    /// When.
+    pub time: Time,
+    /// Linear address.
+    pub address: u64,
+    /// Physical address of the entry that ended the walk, a multiple of 8.
+    pub entry: u64,
+    /// The level of that entry.
+    pub level: Level,
+    /// Physical address of the top table, a multiple of 4096: names the address space.
+    pub root: u64,
+    /// The virtual CPU, below 4096.
+    pub cpu: u16,
+}
+
+impl Record for TlbMiss {
+    const WORDS: usize = 4;
+
+    #[inline]
+    fn write(&self, words: &mut [u64]) {
+        debug_assert!(self.entry.is_multiple_of(8) && self.root.is_multiple_of(4096));
+        debug_assert!(u64::from(self.cpu) <= CPU_MASK);
+        words[0] = self.time.0;
+        words[1] = self.address;
+        words[2] = (self.entry & !7) | u64::from(self.level.number());
+        words[3] = (self.root & !CPU_MASK) | (u64::from(self.cpu) & CPU_MASK);
+    }
+
+    #[inline]
+    fn read(words: &[u64]) -> Option<Self> {
+        Some(Self {
+            time: Time(words[0]),
+            address: words[1],
+            entry: words[2] & !7,
+            level: Level::new((words[2] & 7) as u8)?,
+            root: words[3] & !CPU_MASK,
+            cpu: (words[3] & CPU_MASK) as u16,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn accesses_lie_as_documented() {
+        let access = RawAccess {
+            address: 0x7fff_1234_5678,
+            size_log2: 3,
+            store: true,
+            non_temporal: false,
+            time: Time(5),
+            cpu: 9,
+        };
+        let mut words = [0; RawAccess::WORDS];
+        access.write(&mut words);
+        assert_eq!(words, [0x7fff_1234_5678 | 3 << 57 | 1 << 60, 5 | 9 << 48]);
+        assert_eq!(size_of_val(&words), 16);
+    }
+
+    #[test]
+    fn misses_lie_as_documented() {
+        let miss = TlbMiss {
+            time: Time(7),
+            address: !0 << 12,
+            entry: 0x1000_0028,
+            level: Level::PMD,
+            root: 0x5000,
+            cpu: 4095,
+        };
+        let mut words = [0; TlbMiss::WORDS];
+        miss.write(&mut words);
+        assert_eq!(words, [7, !0 << 12, 0x1000_002a, 0x5fff]);
+        assert_eq!(size_of_val(&words), 32);
+    }
+
+    #[test]
+    fn what_no_record_looks_like_is_refused() {
+        assert_eq!(RawAccess::read(&[1 << 63, 0]), None);
+        assert_eq!(RawAccess::read(&[0, 1 << 60]), None);
+        assert_eq!(TlbMiss::read(&[0, 0, 0x1000, 0]), None, "level 0");
+        assert_eq!(TlbMiss::read(&[0, 0, 0x1006, 0]), None, "level 6");
+    }
+
+    proptest! {
+        #[test]
+        fn accesses_come_back(
+            address in any::<u64>(), size_log2 in 0u8..8, store: bool, non_temporal: bool,
+            nanos in 0u64..1 << 48, cpu in 0u16..4096,
+        ) {
+            let address = ((address << 7) as i64 >> 7) as u64;
+            let access =
+                RawAccess { address, size_log2, store, non_temporal, time: Time(nanos), cpu };
+            let mut words = [0; 2];
+            access.write(&mut words);
+            prop_assert_eq!(RawAccess::read(&words), Some(access));
+        }
+
+        #[test]
+        fn misses_come_back(
+            time: u64, address: u64, entry: u64, level in 1u8..=5, root: u64, cpu in 0u16..4096,
+        ) {
+            let level = Level::new(level).expect("1..=5");
+            let miss = TlbMiss {
+                time: Time(time), address, entry: entry & !7, level, root: root & !0xfff, cpu,
+            };
+            let mut words = [0; 4];
+            miss.write(&mut words);
+            prop_assert_eq!(TlbMiss::read(&words), Some(miss));
+        }
+    }
+}
