@@ -10,7 +10,7 @@ use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, V
 
 use tierscope_instruments::registry::{self, Entry};
 
-use crate::{exit, units};
+use crate::{exit, kernel_damon, units};
 
 /// See which memory of a Linux machine is hot and which is cold.
 #[derive(Debug, Parser)]
@@ -36,7 +36,8 @@ pub enum Command {
 /// Names of the instruments, for clap.
 fn instruments() -> PossibleValuesParser {
     let value = |entry: &Entry| PossibleValue::new(entry.name).help(entry.about);
-    registry::list().iter().map(value).collect::<Vec<_>>().into()
+    let kernels = PossibleValue::new(kernel_damon::NAME).help(kernel_damon::ABOUT);
+    registry::list().iter().map(value).chain([kernels]).collect::<Vec<_>>().into()
 }
 
 /// What `--variant` says of itself: the variants of every instrument.
@@ -45,7 +46,8 @@ fn variants() -> String {
         let names: Vec<&str> = entry.variants.iter().map(|variant| variant.name).collect();
         format!("{}: {}", entry.name, names.join(", "))
     };
-    let lines: Vec<String> = registry::list().iter().map(line).collect();
+    let kernels = format!("{}: {}", kernel_damon::NAME, kernel_damon::VARIANTS.join(", "));
+    let lines: Vec<String> = registry::list().iter().map(line).chain([kernels]).collect();
     format!("How the instrument goes about it; the first is the default ({})", lines.join("; "))
 }
 
@@ -99,12 +101,16 @@ pub struct RecordArgs {
     pub update: Duration,
 
     /// No region grows beyond the mapped bytes over this
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub min_regions: usize,
+    ///
+    /// [default: 10; 1000 for kernel-damon wide]
+    #[arg(long, value_name = "N")]
+    pub min_regions: Option<usize>,
 
     /// Regions never split beyond this many
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    pub max_regions: usize,
+    ///
+    /// [default: 1000; 20000 for kernel-damon wide]
+    #[arg(long, value_name = "N")]
+    pub max_regions: Option<usize>,
 
     /// Seed of the random addresses to look at
     #[arg(long, value_name = "N", default_value_t = 1)]

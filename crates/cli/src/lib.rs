@@ -4,6 +4,7 @@
 pub mod args;
 pub mod compare;
 pub mod exit;
+pub mod kernel_damon;
 pub mod plan;
 pub mod progress;
 pub mod record;

@@ -9,6 +9,7 @@ use tierscope_instruments::registry::{self, Common};
 use tierscope_linux::Selection;
 
 use crate::args::RecordArgs;
+use crate::kernel_damon;
 use crate::units::show_duration;
 
 /// Below this a look at a region costs more than the time between two looks.
@@ -31,8 +32,10 @@ pub struct Plan {
     pub window: Duration,
     /// Time after which mappings are read anew.
     pub update: Duration,
-    /// Limits on regions.
-    pub regions: (usize, usize),
+    /// Least number of regions; `None` for the instrument's own.
+    pub min_regions: Option<usize>,
+    /// Greatest number of regions, likewise.
+    pub max_regions: Option<usize>,
     /// Seed of whatever is random.
     pub seed: u64,
     /// How long; `None` until the target ends.
@@ -60,7 +63,8 @@ impl Plan {
             sampling: args.sampling,
             window: args.window,
             update: args.update,
-            regions: (args.min_regions, args.max_regions),
+            min_regions: args.min_regions,
+            max_regions: args.max_regions,
             seed: args.seed,
             duration: args.duration,
             output: args.output,
@@ -76,12 +80,15 @@ impl Plan {
     /// # Errors
     /// If its settings make no sense.
     pub fn build_instrument(&self) -> Result<Box<dyn Instrument>> {
+        if self.instrument == kernel_damon::NAME {
+            return Ok(Box::new(kernel_damon::instrument(self)?));
+        }
         let common = Common {
             sampling: Some(self.sampling),
             window: Some(self.window),
             update: Some(self.update),
-            min_regions: Some(self.regions.0),
-            max_regions: Some(self.regions.1),
+            min_regions: self.min_regions,
+            max_regions: self.max_regions,
             seed: Some(self.seed),
         };
         registry::make(&self.instrument, self.variant.as_deref(), &common)
@@ -205,6 +212,30 @@ mod tests {
     fn a_variant_of_another_instrument_is_refused() {
         let text = plan("--instrument damon --variant guided").unwrap_err().to_string();
         assert!(text.contains("choose one of fixed"), "{text}");
+    }
+
+    #[test]
+    fn the_kernels_damon_has_limits_of_its_own() {
+        let limits = |flags: &str| {
+            let plan = plan(&format!("--instrument kernel-damon {flags}")).unwrap();
+            ["min-regions", "max-regions"].map(|name| setting(&plan, name))
+        };
+        assert_eq!(limits(""), ["10", "1000"]);
+        assert_eq!(limits("--variant wide"), ["1000", "20000"]);
+        assert_eq!(limits("--variant wide --max-regions 5000"), ["1000", "5000"]);
+    }
+
+    #[test]
+    fn the_kernels_damon_refuses_what_it_cannot_do() {
+        for (flags, cause) in [
+            ("--variant narrow", "choose one of fixed, wide, tuned"),
+            ("--children", "told its targets once"),
+            ("--min-regions 2", "3 <= min-regions"),
+        ] {
+            let error = plan(&format!("--instrument kernel-damon {flags}")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Usage, "{flags}");
+            assert!(error.to_string().contains(cause), "{flags}: {error}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tierscope_linux::proc::Proc;
 use tierscope_linux::{LiveMachine, Selection};
 use tierscope_record::{Machine, Meta, Recorder};
 
+use crate::kernel_damon;
 use crate::plan::Plan;
 use crate::progress::{Progress, Tally};
 use crate::units::show_duration;
@@ -33,17 +34,38 @@ pub struct Recorded {
 pub fn run(plan: &Plan, as_json: bool) -> Result<()> {
     let proc = Proc::default();
     plan.selection.check(&proc)?;
-    let module = Module::open()?;
-    let mut machine = LiveMachine::open(&plan.selection, Ok(module))?;
-    let mut stderr = io::stderr();
-    let terminal = stderr.is_terminal().then_some(&mut stderr as &mut dyn Write);
-    let recorded = record(&mut machine, plan, &proc.kernel_release()?, terminal)?;
-    let status = machine.finish()?;
+    let kernel = proc.kernel_release()?;
+    let (recorded, status) = match plan.instrument.as_str() {
+        kernel_damon::NAME => (by_the_kernel(plan, &kernel)?, None),
+        _ => by_the_module(plan, &kernel)?,
+    };
     eprintln!("{}", closing_line(plan, &recorded, status));
     if as_json {
         print_json(plan, &recorded, status)?;
     }
     check_complete(plan, &recorded)
+}
+
+fn by_the_module(plan: &Plan, kernel: &str) -> Result<(Recorded, Option<ExitStatus>)> {
+    let module = Module::open()?;
+    let mut machine = LiveMachine::open(&plan.selection, Ok(module))?;
+    let recorded = on_terminal(&mut machine, plan, kernel)?;
+    Ok((recorded, machine.finish()?))
+}
+
+fn by_the_kernel(plan: &Plan, kernel: &str) -> Result<Recorded> {
+    let mut machine = kernel_damon::machine(plan)?;
+    let recorded = on_terminal(&mut machine, plan, kernel)?;
+    if let Some(losses) = kernel_damon::losses(&machine) {
+        eprintln!("tierscope: {losses}");
+    }
+    Ok(recorded)
+}
+
+fn on_terminal(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Recorded> {
+    let mut stderr = io::stderr();
+    let terminal = stderr.is_terminal().then_some(&mut stderr as &mut dyn Write);
+    record(ports, plan, kernel, terminal)
 }
 
 /// Records on any machine.
@@ -72,13 +94,14 @@ pub fn record(
 }
 
 fn meta(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Meta> {
-    let radix = ports.access_bits()?.radix();
+    // Whoever needs the bits is told on its first step why there are none.
+    let radix = ports.access_bits().ok().map(|bits| bits.radix());
     Ok(Meta {
         instrument: plan.instrument.clone(),
         sampling: plan.sampling,
         window: plan.window,
         target: target_name(ports, &plan.selection)?,
-        machine: Machine { kernel: kernel.into(), radix: Some(radix) },
+        machine: Machine { kernel: kernel.into(), radix },
         command: plan.command.clone(),
         started: SystemTime::now(),
         version: env!("CARGO_PKG_VERSION").into(),

@@ -138,7 +138,7 @@ impl KernelDamon {
         targets: &[(u32, SpaceId)],
         now: Time,
     ) -> Result<Self> {
-        check(&config)?;
+        config.check()?;
         let proc = Proc::at(&roots.proc);
         let trace = Instance::new(&roots.tracing, config.max_regions as u64)?;
         let pids: Vec<u32> = targets.iter().map(|(pid, _)| *pid).collect();
@@ -222,19 +222,25 @@ impl RegionSource for KernelDamon {
     }
 }
 
-fn check(config: &Config) -> Result<()> {
-    let refuse = |cause: &str, remedy: &str| {
-        Err(Error::new(ErrorKind::Usage, "settings of the kernel's DAMON make no sense")
-            .cause(cause)
-            .remedy(remedy))
-    };
-    if config.sampling.as_micros() == 0 || config.window < config.sampling {
-        return refuse("the window is shorter than a sampling interval", "give both, in µs");
+impl Config {
+    /// Checks that the settings make sense together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`].
+    pub fn check(&self) -> Result<()> {
+        let refuse = |cause: &str, remedy: &str| {
+            Err(Error::new(ErrorKind::Usage, "settings of the kernel's DAMON make no sense")
+                .cause(cause)
+                .remedy(remedy))
+        };
+        if self.sampling.as_micros() == 0 || self.window < self.sampling {
+            return refuse("the window is shorter than a sampling interval", "give both, in µs");
+        }
+        if self.min_regions < 3 || self.max_regions < self.min_regions {
+            return refuse("the numbers of regions contradict", "3 <= min-regions <= max-regions");
+        }
+        Ok(())
     }
-    if config.min_regions < 3 || config.max_regions < config.min_regions {
-        return refuse("the numbers of regions contradict", "3 <= min-regions <= max-regions");
-    }
-    Ok(())
 }
 
 /// `damon_max_nr_accesses` (include/linux/damon.h).
