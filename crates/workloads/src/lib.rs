@@ -15,6 +15,7 @@ pub mod bins;
 pub mod density;
 pub mod description;
 pub mod file;
+pub mod filler;
 pub mod generate;
 pub mod hotspot;
 pub mod masim;

@@ -3,7 +3,6 @@
 mod args;
 mod chronicle;
 mod clock;
-mod filler;
 mod memory;
 mod ready;
 mod room;

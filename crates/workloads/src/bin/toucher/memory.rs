@@ -10,9 +10,9 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_workloads::description::Area;
+use tierscope_workloads::filler::Filler;
 use tierscope_workloads::units::about_bytes;
 
-use crate::filler::Filler;
 use crate::room::{Needs, tables_for};
 
 const PMD: u64 = 2 << 20;
@@ -106,7 +106,7 @@ impl Mapped {
 
     fn filled(area: &Area, bytes: u64) -> Result<Self> {
         let filler = Filler::open()?;
-        let start = fixed(bytes, |at| map_file(at, bytes, filler.fd(), 0))
+        let start = fixed(bytes, |at| map_file(at, bytes, filler.as_fd(), 0))
             .map_err(|e| cannot("map", area, e))?;
         Ok(Self { start, bytes, filler: Some(filler) })
     }
@@ -119,7 +119,7 @@ impl Mapped {
         on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<()> {
         if let Some(filler) = &self.filler {
-            return filler.fill(self.start(), self.start() + self.bytes, on);
+            return filler.fill_all(self.start(), self.start() + self.bytes, on);
         }
         let write = matches!(backing, Backing::Anonymous { .. });
         for from in (0..self.bytes).step_by(STEP as usize) {
@@ -172,7 +172,7 @@ impl Mapped {
     /// Empties what the exit of the process would take minutes to.
     pub(crate) fn release(&self) {
         if let Some(filler) = &self.filler {
-            filler.empty(self.start(), self.start() + self.bytes);
+            filler.empty_all(self.start(), self.start() + self.bytes);
         }
     }
 }

@@ -1,44 +1,76 @@
-//! The lab's module that fills page tables fast (lab/kmod/filler/tierscope_filler.h).
+//! The lab's module that fills page tables fast: the Rust twin of
+//! `lab/kmod/filler/tierscope_filler.h`, which says what it promises.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_workloads::units::about_bytes;
 
-const DEVICE: &str = "/dev/tierscope_filler";
-/// Bytes filled by one call: progress and signals come in between.
+use crate::units::about_bytes;
+
+/// The module's device.
+pub const DEVICE: &str = "/dev/tierscope_filler";
+/// Bytes behind one table of the lowest level: what ranges are multiples of.
+pub const TABLE_BYTES: u64 = 2 << 20;
+/// Bytes filled by one call of [`Filler::fill_all`]: progress and signals come in between.
 const BUDGET: u64 = 16 << 30;
 
 /// `struct tierscope_fill`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-#[derive(Default)]
-struct Fill {
-    size: u32,
-    reserved: u32,
-    start: u64,
-    end: u64,
-    cursor: u64,
-    budget: u64,
-    needed: u64,
-    available: u64,
+pub struct Fill {
+    /// Size of the structure.
+    pub size: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// First byte.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// Where to go on.
+    pub cursor: u64,
+    /// Return after so many bytes; 0: when all is done.
+    pub budget: u64,
+    /// Answer: bytes of page tables for what was left.
+    pub needed: u64,
+    /// Answer: bytes of memory there were for them.
+    pub available: u64,
+}
+
+impl Fill {
+    /// All of `start..end`, nothing of it done.
+    #[must_use]
+    pub fn new(start: u64, end: u64) -> Self {
+        Self { size: size_of::<Self>() as u32, start, end, cursor: start, ..Self::default() }
+    }
 }
 
 const MAGIC: u32 = 0xE8;
 const FILL: u32 = read_write(1);
 const EMPTY: u32 = read_write(2);
 
-/// `_IOWR(MAGIC, number, struct tierscope_fill)`.
+/// `_IOWR(MAGIC, number, struct tierscope_fill)` of asm-generic/ioctl.h.
 const fn read_write(number: u32) -> u32 {
     3 << 30 | (size_of::<Fill>() as u32) << 16 | MAGIC << 8 | number
 }
 
-/// An open filler; one mapping each.
-pub(crate) struct Filler(File);
+/// An open filler.
+#[derive(Debug)]
+pub struct Filler(File);
+
+impl AsFd for Filler {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Filler {
-    pub(crate) fn open() -> Result<Self> {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`]: the module is not loaded, or not for this user.
+    pub fn open() -> Result<Self> {
         OpenOptions::new().read(true).write(true).open(DEVICE).map(Self).map_err(|e| {
             Error::new(ErrorKind::Missing, format!("cannot open {DEVICE}"))
                 .cause(e)
@@ -46,18 +78,33 @@ impl Filler {
         })
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// Fills what lies between cursor and end, up to the budget.
+    ///
+    /// # Errors
+    /// As the header says; the cursor stands where everything before is done.
+    pub fn fill(&self, fill: &mut Fill) -> io::Result<()> {
+        self.call(FILL, fill)
     }
 
-    /// Gives every page of `start..end` its entry.
-    pub(crate) fn fill(&self, start: u64, end: u64, on: &mut dyn FnMut(u64) -> bool) -> Result<()> {
-        let mut fill = Fill { budget: BUDGET, ..Fill::of(start, end) };
+    /// Empties likewise.
+    ///
+    /// # Errors
+    /// As the header says.
+    pub fn empty(&self, fill: &mut Fill) -> io::Result<()> {
+        self.call(EMPTY, fill)
+    }
+
+    /// Gives every page of `start..end` its entry. `on` is told how many bytes are done, and stops
+    /// it by `false`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] with figures if there is not enough memory for the page tables.
+    pub fn fill_all(&self, start: u64, end: u64, on: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+        let mut fill = Fill { budget: BUDGET, ..Fill::new(start, end) };
         while fill.cursor < end {
-            match self.call(FILL, &mut fill) {
-                Ok(()) => {}
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(failed(&fill, &e)),
+            match self.fill(&mut fill) {
+                Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(failed(&fill, &e)),
+                _ => {}
             }
             if !on(fill.cursor - start) {
                 break;
@@ -67,10 +114,10 @@ impl Filler {
     }
 
     /// Takes the entries away again; what fails is left to the exit of the process.
-    pub(crate) fn empty(&self, start: u64, end: u64) {
-        let mut fill = Fill::of(start, end);
+    pub fn empty_all(&self, start: u64, end: u64) {
+        let mut fill = Fill::new(start, end);
         while fill.cursor < end {
-            match self.call(EMPTY, &mut fill) {
+            match self.empty(&mut fill) {
                 Err(e) if e.kind() != io::ErrorKind::Interrupted => return,
                 _ => {}
             }
@@ -78,16 +125,10 @@ impl Filler {
     }
 
     fn call(&self, request: u32, fill: &mut Fill) -> io::Result<()> {
-        // SAFETY: the request's size is the structure's, and the module writes nothing else.
+        // SAFETY: both requests take a Fill, check every address in it, and write nothing else.
         let answer =
             unsafe { libc::ioctl(self.0.as_raw_fd(), request as _, std::ptr::from_mut(fill)) };
         if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-}
-
-impl Fill {
-    fn of(start: u64, end: u64) -> Self {
-        Self { size: size_of::<Self>() as u32, start, end, cursor: start, ..Self::default() }
     }
 }
 
