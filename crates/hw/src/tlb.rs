@@ -73,7 +73,8 @@ impl Array {
 /// A key and what was said of it.
 type Line = (u64, Translation);
 
-/// One level: its arrays, which of them takes which page size, and what is in it.
+/// One level: its arrays, which of them takes which page size, and what is in it. Where there are
+/// pages of 4 KiB, the first array takes them.
 #[derive(Clone, Debug)]
 struct Bank {
     arrays: [Array; 3],
@@ -86,8 +87,11 @@ struct Bank {
 
 impl Bank {
     fn new(configs: &[TlbArray]) -> Self {
+        let mut configs: Vec<&TlbArray> = configs.iter().collect();
+        configs.sort_by_key(|array| array.pages.iter().min().copied());
         let takes = |size| configs.iter().position(|array| array.pages.contains(&size));
-        let arrays = std::array::from_fn(|n| configs.get(n).map_or_else(Array::none, Array::new));
+        let arrays =
+            std::array::from_fn(|n| configs.get(n).map_or_else(Array::none, |c| Array::new(c)));
         let of_size = PageSize::ALL.map(|size| takes(size).map(|index| index as u8));
         Self { arrays, of_size, held: [0; 3], globals: 0 }
     }
@@ -98,8 +102,13 @@ impl Bank {
     }
 
     #[inline(always)]
-    fn find(&self, linear: u64, tag: u64) -> Option<(usize, Slot)> {
-        for size in PageSize::ALL {
+    fn find_small(&self, linear: u64, tag: u64) -> Option<(usize, Slot)> {
+        self.arrays[0].sets.find(key_of(linear, PageSize::K4, tag)).map(|slot| (0, slot))
+    }
+
+    #[inline(always)]
+    fn find_large(&self, linear: u64, tag: u64) -> Option<(usize, Slot)> {
+        for size in [PageSize::M2, PageSize::G1] {
             if self.held[size as usize] == 0 {
                 continue;
             }
@@ -112,14 +121,25 @@ impl Bank {
         None
     }
 
+    /// Finds a global translation.
+    #[inline(always)]
+    fn find_global(&self, linear: u64) -> Option<(usize, Slot)> {
+        if self.globals == 0 {
+            return None;
+        }
+        self.find_small(linear, GLOBAL).or_else(|| self.find_large(linear, GLOBAL))
+    }
+
     /// Finds a translation of the address space, or a global one.
     #[inline(always)]
     fn find_any(&self, linear: u64, asid: Asid) -> Option<(usize, Slot)> {
-        let local = self.find(linear, tag_of(asid));
-        if local.is_none() && self.globals != 0 {
-            return self.find(linear, GLOBAL);
-        }
-        local
+        self.find_small(linear, tag_of(asid)).or_else(|| self.find_rest(linear, asid))
+    }
+
+    /// What [`Bank::find_any`] tries after pages of 4 KiB of the address space.
+    #[inline(always)]
+    fn find_rest(&self, linear: u64, asid: Asid) -> Option<(usize, Slot)> {
+        self.find_large(linear, tag_of(asid)).or_else(|| self.find_global(linear))
     }
 
     #[inline(always)]
@@ -241,7 +261,18 @@ impl Tlb {
     /// what the second level held comes into the first.
     #[inline(always)]
     pub fn lookup(&mut self, linear: u64, asid: Asid) -> Option<(Translation, Stage)> {
-        if let Some(at) = self.l1.find_any(linear, asid) {
+        let first = &mut self.l1.arrays[0];
+        if let Some(slot) = first.sets.find(key_of(linear, PageSize::K4, tag_of(asid))) {
+            first.sets.touch(slot);
+            return Some((first.said(slot), Stage::L1));
+        }
+        self.lookup_rest(linear, asid)
+    }
+
+    /// What [`Tlb::lookup`] tries after the pages of 4 KiB in the first level.
+    #[inline(never)]
+    fn lookup_rest(&mut self, linear: u64, asid: Asid) -> Option<(Translation, Stage)> {
+        if let Some(at) = self.l1.find_rest(linear, asid) {
             self.l1.touch(at);
             return Some((self.l1.said(at), Stage::L1));
         }
