@@ -23,7 +23,8 @@ fn describe(effective: u64) -> String {
     let lacking: Vec<_> =
         NEEDED.iter().filter(|(_, bit)| effective >> bit & 1 == 0).map(|(name, _)| *name).collect();
     if lacking.is_empty() {
-        return "CAP_SYS_PTRACE and CAP_SYS_ADMIN are there, but a security policy forbids it"
+        return "CAP_SYS_PTRACE and CAP_SYS_ADMIN are there, but count in a user namespace only, or \
+                a security policy forbids it"
             .into();
     }
     format!("this process lacks {}", lacking.join(" and "))

@@ -256,8 +256,9 @@ fn scan_stats(scan: &abi::Scan) -> ScanStats {
     }
 }
 
-const NO_MODULE: &str = "load it with `insmod kmod/tierscope.ko` or, once installed by \
-     `make install`, with `modprobe tierscope`; or use the lab: `make run`";
+const NO_MODULE: &str =
+    "build and load it as README.md says (`insmod tierscope.ko`), or use the lab: `make run`";
+const ONE_RELEASE: &str = "build both from the same release (README.md), then `rmmod tierscope` and `insmod tierscope.ko`";
 const RAISE: &str = "run as root, or with CAP_SYS_PTRACE and CAP_SYS_ADMIN";
 
 /// The device does not open.
@@ -281,7 +282,7 @@ fn other_version(theirs: u32) -> Error {
     let ours = abi::ABI_VERSION;
     Error::new(ErrorKind::Version, "cannot talk to the kernel module")
         .cause(format!("it speaks version {theirs} of the interface, this program version {ours}"))
-        .remedy("install both from the same release: `make install`, then `rmmod tierscope` and `modprobe tierscope`")
+        .remedy(ONE_RELEASE)
 }
 
 /// The module refuses a call; `what` completes "cannot …".
@@ -296,7 +297,7 @@ fn refused(what: &str, error: &io::Error) -> Error {
         }
         Some(libc::EPROTO | libc::ENOTTY) => Error::new(ErrorKind::Version, what)
             .cause("the kernel module speaks another version of the interface")
-            .remedy("install both from the same release: `make install`"),
+            .remedy(ONE_RELEASE),
         Some(libc::EOPNOTSUPP) => Error::new(ErrorKind::Missing, what)
             .cause("this kernel or its hardware does not set ACCESSED bits as asked for")
             .remedy("see SUPPORT.md for the kernels and levels that do"),
