@@ -39,7 +39,7 @@ pub struct Row {
 
 /// A bar to hold.
 #[derive(Debug, Clone, Copy)]
-enum Bar {
+pub(crate) enum Bar {
     Least(f64),
     Most(f64),
     None,
@@ -63,19 +63,19 @@ impl Bar {
     }
 }
 
-fn row(name: String, value: f64, unit: &str, bar: Bar, command: &str) -> Row {
+pub(crate) fn row(name: String, value: f64, unit: &str, bar: Bar, command: &str) -> Row {
     let (target, holds) = (bar.text(), bar.holds(value));
     Row { name, value, unit: unit.to_owned(), target, holds, command: command.to_owned() }
 }
 
 /// The file of rows.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Table {
+pub(crate) struct Table {
     rows: Vec<Row>,
 }
 
 impl Table {
-    fn load(path: &Path) -> Result<Self> {
+    pub(crate) fn load(path: &Path) -> Result<Self> {
         match fs::read_to_string(path) {
             Ok(text) => serde_json::from_str(&text).map_err(|e| {
                 Error::new(Kind::Usage, path.display().to_string(), e)
@@ -89,8 +89,18 @@ impl Table {
         self.rows.iter().any(|row| row.command == command)
     }
 
+    /// Whether there is a row whose name begins so.
+    pub(crate) fn begins(&self, name: &str) -> bool {
+        self.rows.iter().any(|row| row.name.starts_with(name))
+    }
+
+    /// The figure of that name.
+    pub(crate) fn value(&self, name: &str) -> Option<f64> {
+        self.rows.iter().find(|row| row.name == name).map(|row| row.value)
+    }
+
     /// Adds rows and writes the file whole, by renaming.
-    fn add(&mut self, rows: Vec<Row>, path: &Path) -> Result<()> {
+    pub(crate) fn add(&mut self, rows: Vec<Row>, path: &Path) -> Result<()> {
         for row in &rows {
             let mark = if row.holds { "holds" } else { "FALLS SHORT" };
             println!(

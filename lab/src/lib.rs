@@ -21,6 +21,7 @@ pub mod paths;
 pub mod progress;
 pub mod run;
 pub mod scenario;
+pub mod see;
 pub mod suite;
 pub mod support;
 pub mod topology;

@@ -9,7 +9,7 @@ use tierscope_lab::kernels::Matrix;
 use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
-use tierscope_lab::{accuracy, bench, first_light, kbuild, progress, suite, support};
+use tierscope_lab::{accuracy, bench, first_light, kbuild, progress, see, suite, support};
 
 /// Run tierscope on real kernels in QEMU (TCG).
 ///
@@ -57,8 +57,14 @@ enum Verb {
     /// Measure a chapter: target/bench/CHAPTER.json.
     Bench {
         /// Chapter.
-        #[arg(value_parser = ["light"])]
+        #[arg(value_parser = ["light", "see"])]
         chapter: String,
+        /// see: only cases whose name contains this.
+        #[arg(long, default_value = "")]
+        only: String,
+        /// see: seconds of each instrument instead of the case's.
+        #[arg(long)]
+        seconds: Option<u32>,
     },
     /// Compare a recording with the truth beside it (DIR/redis, DIR/truth.json).
     Accuracy {
@@ -168,6 +174,9 @@ fn dispatch(verb: Verb) -> Result<()> {
             first_light::run(matrix.kernel(&kernel)?, Scenario::load("first-light")?, seconds)
         }
         Verb::Test { only } => test(&matrix, &only),
+        Verb::Bench { chapter, only, seconds } if chapter == "see" => {
+            see::bench(&matrix, &see::Choice { only, seconds })
+        }
         Verb::Bench { .. } => bench::light(&matrix),
         Verb::Accuracy { dir } => {
             println!("{}", accuracy::measure(&dir)?);

@@ -1,0 +1,188 @@
+//! `make bench-see`: instruments take turns on one machine, and are held against the truth.
+//!
+//! A case is one boot of the scenario `see`: one toucher, whose hot set is known, and one
+//! instrument after the other. Rows are kept by case and instrument: what is in target/bench/see.json
+//! is not measured again. Comparisons and charts lie in target/bench/see/CASE.
+
+mod case;
+mod figures;
+mod rows;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::bench::{self, Row, Table};
+use crate::error::{Context, Error, Kind, Result};
+use crate::fetch::{self, Tree};
+use crate::kernels::Matrix;
+use crate::paths;
+use crate::progress::say;
+use crate::run::{self, Done, Options};
+use crate::scenario::Scenario;
+
+use case::{CASES, Case};
+pub use figures::check;
+
+/// The kernel that has a DAMON to compare with.
+const KERNEL: &str = "6.12";
+
+/// Left to the host's others.
+const HOST_RESERVE_MB: u64 = 1024;
+
+/// What a caller may choose.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    /// Only cases whose name contains this.
+    pub only: String,
+    /// Seconds of each instrument instead of the case's.
+    pub seconds: Option<u32>,
+}
+
+/// Measures what is not in target/bench/see.json yet.
+///
+/// # Errors
+/// A case could not be measured; the others were.
+pub fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
+    let path = paths::root().join("target/bench/see.json");
+    fs::create_dir_all(results(&path)).at(path.display())?;
+    let tree = fetch::tree(matrix.kernel(KERNEL)?)?;
+    let mut table = Table::load(&path)?;
+    let mut failed = Vec::new();
+    let chosen: Vec<&Case> = CASES.iter().filter(|case| case.is_chosen(&choice.only)).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+        return Err(Error::new(Kind::Usage, format!("--only {}", choice.only), "no such case")
+            .remedy(format!("one of: {}", names.join(", "))));
+    }
+    for case in chosen {
+        if let Err(error) = measure(case, &tree, choice, &mut table, &path) {
+            eprintln!("lab: {error}");
+            failed.push(case.name);
+        }
+    }
+    match failed.as_slice() {
+        [] => Ok(()),
+        some => {
+            Err(Error::new(Kind::Job, "bench see", format!("not measured: {}", some.join(", "))))
+        }
+    }
+}
+
+/// `target/bench/see` for `target/bench/see.json`.
+fn results(json: &Path) -> PathBuf {
+    json.with_extension("")
+}
+
+fn measure(
+    case: &Case,
+    tree: &Tree,
+    choice: &Choice,
+    table: &mut Table,
+    path: &Path,
+) -> Result<()> {
+    let missing: Vec<&str> =
+        case.instruments().filter(|each| !table.begins(&rows::begin(case, each))).collect();
+    let pairs = if table.begins(&rows::slowdown_name(case)) { 0 } else { case.pairs };
+    if missing.is_empty() && pairs == 0 {
+        say(format!("{}: there already", case.name));
+        return Ok(());
+    }
+    let done = turns(case, tree, choice, &missing, pairs)?;
+    let results = results(path).join(case.name);
+    fs::create_dir_all(&results).at(results.display())?;
+    for each in missing {
+        match rows::of(case, each, &done.out, &results) {
+            Ok(rows) => table.add(rows, path)?,
+            Err(error) => eprintln!("lab: {}, {each}: {error}", case.name),
+        }
+    }
+    if pairs > 0 {
+        table.add(rows::slowdown(case, &done.out)?, path)?;
+    }
+    let ratio: Vec<Row> = rows::ratio(case, table).into_iter().collect();
+    table.add(ratio, path)
+}
+
+/// One boot.
+fn turns(
+    case: &Case,
+    tree: &Tree,
+    choice: &Choice,
+    instruments: &[&str],
+    pairs: u32,
+) -> Result<Done> {
+    check_room(case)?;
+    let mut scenario = Scenario::load("see")?;
+    scenario.memory_mb = case.memory_mb;
+    for (key, value) in [
+        ("scenario", case.name.to_owned()),
+        ("workload", case.workload.to_owned()),
+        ("instruments", instruments.join(" ")),
+        ("seconds", choice.seconds.unwrap_or(case.seconds).to_string()),
+        ("pass", case.pass.to_string()),
+        ("pairs", pairs.to_string()),
+        ("look", case.look.to_string()),
+    ] {
+        scenario.assign(&format!("{key}={value}"))?;
+    }
+    scenario.timeout_s += u64::from(case.seconds) * instruments.len() as u64;
+    let out = paths::cache().join("out").join(format!("see-{}", case.name));
+    let _ = fs::remove_dir_all(&out);
+    say(format!("{}: {}", case.name, instruments.join(", ")));
+    let options = Options { out: Some(out), ..Options::default() };
+    let done = run::run(&scenario, KERNEL, tree, &options)?;
+    run::judge(case.name, &done)?;
+    Ok(done)
+}
+
+/// A machine that swaps or dies measures nothing.
+fn check_room(case: &Case) -> Result<()> {
+    let text = fs::read_to_string("/proc/meminfo").at("/proc/meminfo")?;
+    let available = available_mb(&text).unwrap_or(u64::MAX);
+    if available >= case.memory_mb + HOST_RESERVE_MB {
+        return Ok(());
+    }
+    let cause = format!("its machine takes {} MiB, {available} are available", case.memory_mb);
+    Err(Error::new(Kind::Environment, case.name, cause).remedy("free some memory"))
+}
+
+fn available_mb(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? / 1024)
+}
+
+/// The command that measures a case again.
+fn command(case: &Case) -> String {
+    format!("target/debug/lab bench see --only {}", case.name)
+}
+
+fn row(case: &Case, name: String, value: f64, unit: &str, bar: bench::Bar) -> Row {
+    bench::row(name, value, unit, bar, &command(case))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_can_be_given_to_the_scenario() {
+        for case in CASES {
+            let mut scenario = Scenario::load("see").unwrap();
+            scenario.assign(&format!("workload={}", case.workload)).unwrap();
+            assert!(
+                tierscope_workloads::file::load(
+                    case.workload,
+                    tierscope_workloads::masim::Mode::Correct
+                )
+                .is_ok(),
+                "{}",
+                case.name
+            );
+        }
+    }
+
+    #[test]
+    fn memory_is_read_in_mib() {
+        assert_eq!(available_mb("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), Some(2));
+    }
+}

@@ -1,0 +1,204 @@
+//! From a case's results to rows.
+
+use std::fs;
+use std::path::Path;
+
+use tierscope_core::Time;
+use tierscope_core::metrics::Slowdown;
+use tierscope_workloads::truth_dir::TruthDir;
+
+use super::case::Case;
+use super::figures::{Comparison, compare};
+use super::row;
+use crate::bench::{Bar, Row, Table};
+use crate::error::{Context, Error, Kind, Result};
+
+/// Precision and recall that count as detected where no bar says otherwise.
+const USUAL_SHARE: f64 = 0.9;
+
+/// METRICS.md.
+const SLOWDOWN: f64 = 0.02;
+
+/// Memory may grow by so much in an hour: a page here and there, no leak.
+const FLAT: f64 = 1.05;
+
+/// How the names of all rows of an instrument begin.
+pub(super) fn begin(case: &Case, instrument: &str) -> String {
+    format!("{}, {}", case.name, instrument.replace(':', " "))
+}
+
+pub(super) fn slowdown_name(case: &Case) -> String {
+    format!("{}, slowdown by telescope guided", case.name)
+}
+
+fn cpu_name(case: &Case, instrument: &str) -> String {
+    format!("{}: profiler CPU", begin(case, instrument))
+}
+
+/// Rows of one instrument; comparison and chart are kept in `results`.
+pub(super) fn of(case: &Case, instrument: &str, out: &Path, results: &Path) -> Result<Vec<Row>> {
+    let dir = out.join(instrument.replace(':', "-"));
+    let named = |what: &str| format!("{}: {what}", begin(case, instrument));
+    if dir.join("failed.txt").exists() {
+        let said = fs::read_to_string(dir.join("said.txt")).unwrap_or_default();
+        let why = said.lines().last().unwrap_or("it failed");
+        return Ok(vec![row(case, named(&format!("no figure ({why})")), 0.0, "runs", Bar::None)]);
+    }
+    let reach = case.reach(instrument);
+    let share = reach.map_or(USUAL_SHARE, |reach| reach.share);
+    let kept = results.join(instrument.replace(':', "-"));
+    let found = compare(&dir, share, &kept, !case.is_long())?;
+    let mut rows = vec![detection(case, instrument, &found, share)];
+    rows.extend(accuracy(case, &named, &found));
+    let cpu = found.profiler_cpu.unwrap_or(0.0) * 100.0;
+    rows.push(row(case, cpu_name(case, instrument), cpu, "% of a CPU", Bar::None));
+    rows.push(row(
+        case,
+        named("the workload's rate"),
+        found.touches_per_second() / 1e6,
+        "M touches/s",
+        Bar::None,
+    ));
+    rows.extend(memory(case, instrument, &named, &dir)?);
+    Ok(rows)
+}
+
+fn detection(case: &Case, instrument: &str, found: &Comparison, share: f64) -> Row {
+    let reach = case.reach(instrument);
+    let bar = reach.map_or(Bar::None, |reach| Bar::Most(reach.seconds));
+    let each = if case.pass > 0 { ", slowest of all changes" } else { "" };
+    let name = |more: &str| {
+        format!("{}: precision and recall >= {share}{each}{more}", begin(case, instrument))
+    };
+    match found.slowest(reach.map_or(0.0, |reach| reach.seconds)) {
+        Some(seconds) => row(case, name(""), seconds, "s", bar),
+        // A figure for never: at least as long as it was waited for.
+        None => Row {
+            holds: reach.is_none(),
+            ..row(case, name(", never"), found.seconds(), "s waited", bar)
+        },
+    }
+}
+
+fn accuracy(case: &Case, named: &dyn Fn(&str) -> String, found: &Comparison) -> Vec<Row> {
+    let told = |what: &str, value| row(case, named(what), value, "share", Bar::None);
+    let late = found.late(|kinds| Some(kinds.region));
+    let all = &found.all.region;
+    let mut rows = vec![
+        told("precision at the end", late.precision()),
+        told("recall at the end", late.recall()),
+        told("false-hot share at the end", late.false_hot()),
+        told("precision of all windows", all.precision()),
+        told("recall of all windows", all.recall()),
+    ];
+    if found.all.pages.is_some() {
+        let pages = found.late(|kinds| kinds.pages);
+        let ten = found.late(|kinds| kinds.pages_of_ten);
+        rows.push(told("page truth of a window, precision", pages.precision()));
+        rows.push(told("page truth of a window, recall", pages.recall()));
+        rows.push(told("page truth of ten windows, precision", ten.precision()));
+        rows.push(told("page truth of ten windows, recall", ten.recall()));
+    }
+    rows
+}
+
+/// A look at the recorder: resident and peak memory in KiB, then what nobody asks here.
+#[derive(Debug, PartialEq)]
+struct Look {
+    resident: f64,
+    peak: f64,
+}
+
+fn looks(text: &str) -> Vec<Look> {
+    let look = |line: &str| {
+        let words: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        Some(Look { resident: *words.get(1)?, peak: *words.get(2)? })
+    };
+    text.lines().filter_map(look).collect()
+}
+
+fn memory(
+    case: &Case,
+    instrument: &str,
+    named: &dyn Fn(&str) -> String,
+    dir: &Path,
+) -> Result<Vec<Row>> {
+    let path = dir.join("process.txt");
+    let looks = looks(&fs::read_to_string(&path).at(path.display())?);
+    let Some(last) = looks.last() else {
+        return Err(Error::new(Kind::Job, path.display().to_string(), "nobody looked"));
+    };
+    let bar = match case.memory_bar {
+        Some(most) if instrument.starts_with("telescope") => Bar::Most(most),
+        _ => Bar::None,
+    };
+    let mut rows =
+        vec![row(case, named("memory of the profiler"), last.peak * 1024.0 / 1e6, "MB", bar)];
+    if case.is_long() {
+        // The first tenth is for settling.
+        let settled = &looks[looks.len() / 10];
+        let growth = last.resident / settled.resident;
+        rows.push(row(case, named("memory after an hour"), growth, "times", Bar::Most(FLAT)));
+    }
+    Ok(rows)
+}
+
+/// Guided's CPU over that of the kernel's DAMON, once both are known.
+pub(super) fn ratio(case: &Case, table: &Table) -> Option<Row> {
+    let name = format!("{}, profiler CPU: telescope guided over kernel-damon fixed", case.name);
+    let cpu = |instrument| table.value(&cpu_name(case, instrument));
+    let (guided, kernel) = (cpu("telescope:guided")?, cpu("kernel-damon:fixed")?);
+    let bar = Bar::Most(case.cpu_ratio?);
+    (!table.begins(&name) && kernel > 0.0).then(|| row(case, name, guided / kernel, "times", bar))
+}
+
+/// From `slots.txt`: `with|without FROM TO` in seconds since boot, in turns.
+pub(super) fn slowdown(case: &Case, out: &Path) -> Result<Vec<Row>> {
+    let path = out.join("slots.txt");
+    let text = fs::read_to_string(&path).at(path.display())?;
+    let bad = |cause: &str| Error::new(Kind::Job, path.display().to_string(), cause);
+    let truth = TruthDir::open(&out.join("truth")).map_err(|e| bad(&e.to_string()))?;
+    let rates = slots(&text)
+        .iter()
+        .map(|(from, to)| truth.rate(Time(*from), Time(*to)))
+        .collect::<Option<Vec<f64>>>()
+        .ok_or_else(|| bad("the truth does not cover all slots"))?;
+    let pairs: Vec<(f64, f64)> = rates.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+    let found = Slowdown::of(&pairs).ok_or_else(|| bad("fewer than two sound pairs"))?;
+    let name = slowdown_name(case);
+    Ok(vec![
+        row(case, format!("{name}: mean of {} pairs", found.pairs), found.mean, "share", Bar::None),
+        row(case, format!("{name}: upper 95 % bound"), found.upper, "share", Bar::Most(SLOWDOWN)),
+    ])
+}
+
+/// Nanoseconds; 100 ms at both ends are left out, for what a change of sides stirs up.
+fn slots(text: &str) -> Vec<(u64, u64)> {
+    const EDGE: f64 = 0.1;
+    let slot = |line: &str| {
+        let mut words = line.split(' ').skip(1).map(str::parse::<f64>);
+        let (from, to) = (words.next()?.ok()?, words.next()?.ok()?);
+        Some((((from + EDGE) * 1e9) as u64, ((to - EDGE) * 1e9) as u64))
+    };
+    text.lines().filter_map(slot).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_lose_their_edges() {
+        let text = "with 10.00 12.00\nwithout 12.00 14.02\nnonsense\n";
+        assert_eq!(
+            slots(text),
+            [(10_100_000_000, 11_900_000_000), (12_100_000_000, 13_920_000_000)]
+        );
+    }
+
+    #[test]
+    fn looks_are_read_from_what_the_scenario_writes() {
+        let text = "31.5 4000 5000 12 3\n32.5 4100 5200 14 3\n";
+        assert_eq!(looks(text)[1], Look { resident: 4100.0, peak: 5200.0 });
+    }
+}
