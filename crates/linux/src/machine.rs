@@ -22,7 +22,7 @@ const READING_SHARE: u32 = 100;
 /// … but a space that takes long to read is never older than this many times what was asked for.
 const READING_LATE: u32 = 10;
 
-/// Processes of this host. Time is CLOCK_MONOTONIC since it was opened.
+/// Processes of this host. Time is CLOCK_MONOTONIC, as in the truth of a toucher.
 ///
 /// A space ends when its process exits or executes another program; the new program is a new
 /// space. Processes join at a refresh of the mappings. A command is held at its first instruction
@@ -35,8 +35,6 @@ pub struct LiveMachine {
     roots: Roots,
     bits: Result<Bits, Missing>,
     alarm: Alarm,
-    /// Nanoseconds of CLOCK_MONOTONIC.
-    opened: u64,
     /// CLOCK_BOOTTIME in clock ticks, as start times of processes.
     opened_ticks: u64,
     own_cpu_before: Duration,
@@ -72,7 +70,6 @@ impl LiveMachine {
             roots,
             bits: module.map(Bits::new).map_err(|e| explain(&e)),
             alarm,
-            opened: monotonic(),
             opened_ticks: boot_ticks(),
             own_cpu_before: own_cpu(),
             watched: Vec::new(),
@@ -215,7 +212,7 @@ fn append(all: &mut Vec<Mapping>, mut more: Vec<Mapping>) {
 
 impl Clock for LiveMachine {
     fn now(&self) -> Time {
-        Time(monotonic() - self.opened)
+        Time(monotonic())
     }
 
     fn wait(&mut self, until: Time) -> Wake {
@@ -230,7 +227,7 @@ impl Clock for LiveMachine {
                 // A timer of an earlier wait may have fired since.
                 Heard { timer: false, ..self.alarm.poll() }
             } else {
-                let end = (until < Time::NEVER).then(|| self.opened.saturating_add(until.0));
+                let end = (until < Time::NEVER).then_some(until.0);
                 self.alarm.wait_until(end)
             };
             if heard.stop {
