@@ -10,6 +10,7 @@ needs=(
     make:make
     git:git
     perl:perl
+    /bin/kill:procps
     xz:xz-utils
     depmod:kmod
     ldd:libc-bin
