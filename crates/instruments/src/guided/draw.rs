@@ -66,7 +66,7 @@ fn draw_table(canvas: &mut Canvas, table: &Table, area: &Range, settled: &Settle
         match table.leaves.get(&(entry as u16)) {
             None => canvas.add(region),
             Some(leaves) => {
-                draw_leaves(canvas, &table.entry(entry), region, &leaves.hot_spans());
+                draw_leaves(canvas, &table.entry(entry), region, leaves.hot_spans());
             }
         }
     }

@@ -33,6 +33,8 @@ const UNLIKELY: f64 = 1e-3 / LEAVES as f64;
 pub(super) struct Leaves {
     last: Touched,
     before: Touched,
+    /// What both say; thousands of entries are drawn in every window, few are checked.
+    hot: Vec<Span<usize>>,
     /// Checks so far.
     pub(super) checks: u32,
     /// Windows since the last check.
@@ -46,10 +48,15 @@ impl Leaves {
         self.last = touched;
         self.checks = self.checks.saturating_add(1);
         self.since = 0;
+        self.hot = self.conclude();
     }
 
     /// The hot leaves, as disjoint ascending spans of 0..512.
-    pub(super) fn hot_spans(&self) -> Vec<Span<usize>> {
+    pub(super) fn hot_spans(&self) -> &[Span<usize>] {
+        &self.hot
+    }
+
+    fn conclude(&self) -> Vec<Span<usize>> {
         let touched = count(&self.last);
         if touched == 0 {
             return Vec::new();
@@ -79,7 +86,7 @@ impl Leaves {
 
     /// Whether nearly all leaves are hot.
     pub(super) fn is_whole(&self) -> bool {
-        let hot: usize = self.hot_spans().iter().map(Span::len).sum();
+        let hot: usize = self.hot.iter().map(Span::len).sum();
         hot * 8 >= LEAVES * 7
     }
 }
@@ -88,14 +95,18 @@ fn count(touched: &Touched) -> u32 {
     touched.iter().map(|word| word.count_ones()).sum()
 }
 
-fn is_touched(touched: &Touched, leaf: usize) -> bool {
-    touched[leaf / 64] >> (leaf % 64) & 1 == 1
+/// Touched leaves, ascending.
+fn leaves(touched: &Touched) -> impl Iterator<Item = usize> + '_ {
+    touched.iter().enumerate().flat_map(|(index, word)| {
+        let some = |word: u64| (word != 0).then_some(word);
+        let rest = std::iter::successors(some(*word), move |word| some(word & (word - 1)));
+        rest.map(move |word| index * 64 + word.trailing_zeros() as usize)
+    })
 }
 
 /// Share of touched leaves from the first touched one to the last.
 fn density(touched: &Touched) -> f64 {
-    let leaves = || (0..LEAVES).filter(|leaf| is_touched(touched, *leaf));
-    match (leaves().next(), leaves().next_back()) {
+    match (leaves(touched).next(), leaves(touched).last()) {
         (Some(first), Some(last)) => f64::from(count(touched)) / (last + 1 - first) as f64,
         _ => 0.0,
     }
@@ -114,7 +125,7 @@ fn chance_gap(touched: &Touched) -> usize {
 /// Runs of touched leaves, joined over gaps of up to `gap`.
 fn spans(touched: &Touched, gap: usize) -> Vec<Span<usize>> {
     let mut spans: Vec<Span<usize>> = Vec::new();
-    for leaf in (0..LEAVES).filter(|leaf| is_touched(touched, *leaf)) {
+    for leaf in leaves(touched) {
         match spans.last_mut() {
             Some(span) if leaf - span.end <= gap => span.end = leaf + 1,
             _ => spans.push(leaf..leaf + 1),
@@ -137,7 +148,7 @@ mod tests {
     fn checked(checks: &[Touched]) -> Vec<Span<usize>> {
         let mut leaves = Leaves::default();
         checks.iter().for_each(|check| leaves.note(*check));
-        leaves.hot_spans()
+        leaves.hot_spans().to_vec()
     }
 
     #[test]
