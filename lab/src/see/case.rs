@@ -63,7 +63,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "1gb-of-8gb", workload: "contiguous:space=8GiB,hot=1GiB,at=3GiB", ..PLAIN },
     Case {
         name: "contiguous-1tb",
-        workload: "contiguous:space=1TiB,hot=10GiB,at=500GiB",
+        workload: "contiguous:space=1TiB,hot=10GiB,at=512337MiB",
         memory_mb: TERABYTE_MB,
         guided: WITHIN_A_SECOND,
         article: THE_ARTICLES,
@@ -104,7 +104,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "contiguous-5tb",
-        workload: "contiguous:space=5TiB,hot=10GiB,at=2500GiB",
+        workload: "contiguous:space=5TiB,hot=10GiB,at=2560337MiB",
         memory_mb: FIVE_TERABYTES_MB,
         guided: WITHIN_A_SECOND,
         article: THE_ARTICLES,
@@ -114,7 +114,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "hour-5tb",
-        workload: "contiguous:space=5TiB,hot=10GiB,at=2500GiB",
+        workload: "contiguous:space=5TiB,hot=10GiB,at=2560337MiB",
         memory_mb: FIVE_TERABYTES_MB,
         seconds: 3600,
         instruments: "telescope:guided",
