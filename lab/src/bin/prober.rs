@@ -115,13 +115,40 @@ fn failures(cli: &Cli, report: &Report, freed: bool) -> Vec<String> {
     checks.iter().filter(|(holds, _)| !holds).map(|(_, failure)| (*failure).to_owned()).collect()
 }
 
+/// How long to wait, all probes made, for a target that ends or executes another program.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What all threads have still to do.
+struct Task {
+    probes_left: AtomicU64,
+    gone: AtomicU64,
+    started: Instant,
+}
+
+impl Task {
+    fn is_done(&self) -> bool {
+        let seen_all = self.gone.load(Ordering::Relaxed) > 0 || self.started.elapsed() > PATIENCE;
+        self.probes_left.load(Ordering::Relaxed) == 0 && seen_all
+    }
+
+    fn made(&self, probes: u64) {
+        let less = |left: u64| Some(left.saturating_sub(probes));
+        // Never None, so never an error.
+        let _ = self.probes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+}
+
 fn probe_all(cli: &Cli, herd: &Herd) -> Result<Report> {
-    let left = AtomicU64::new(cli.probes);
+    let task = Task {
+        probes_left: AtomicU64::new(cli.probes),
+        gone: AtomicU64::new(0),
+        started: Instant::now(),
+    };
     let reports = thread::scope(|scope| {
         let spawn = |i| {
             scope.spawn({
-                let left = &left;
-                move || Prober::new(herd, cli.seed + i)?.until_done(left)
+                let task = &task;
+                move || Prober::new(herd, cli.seed + i)?.until_done(task)
             })
         };
         let threads: Vec<_> = (0..cli.threads).map(spawn).collect();
@@ -259,18 +286,18 @@ impl<'a> Prober<'a> {
         Ok(Prober { herd, module: Module::open()?, rng: Rng::seeded(seed), report, set })
     }
 
-    fn until_done(mut self, left: &AtomicU64) -> Result<Report> {
-        while left.load(Ordering::Relaxed) > 0 {
+    fn until_done(mut self, task: &Task) -> Result<Report> {
+        while !task.is_done() {
             let place = self.rng.below(self.herd.children.len() as u64) as usize;
             let mut watched = self.herd.attach(&self.module, place)?;
             self.report.attaches += 1;
-            self.stay(&mut watched, left)?;
+            self.stay(&mut watched, task)?;
         }
         Ok(self.report)
     }
 
     /// Watches one address space until it is gone, or for a while.
-    fn stay(&mut self, watched: &mut Watched, left: &AtomicU64) -> Result<()> {
+    fn stay(&mut self, watched: &mut Watched, task: &Task) -> Result<()> {
         for batch in 0..4 * REFRESH {
             if batch % REFRESH == 0 {
                 watched.mappings = mappings(watched.pid);
@@ -278,13 +305,11 @@ impl<'a> Prober<'a> {
             let here = self.batch(watched)? && (batch % 4 != 0 || self.scan(watched)?);
             if !here {
                 self.report.gone += 1;
+                task.gone.fetch_add(1, Ordering::Relaxed);
                 return Ok(());
             }
-            let taken = BATCH as u64;
-            let more = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-                Some(n.saturating_sub(taken))
-            });
-            if more.is_ok_and(|before| before <= taken) {
+            task.made(BATCH as u64);
+            if task.is_done() {
                 return Ok(());
             }
         }
