@@ -34,13 +34,11 @@ impl Tally {
         self.span.map_or(Duration::ZERO, |(start, end)| end - start)
     }
 
-    /// CPU time of the profiler over time, 1 = one CPU.
+    /// CPU time of the profiler, its start included, over the time covered; 1 = one CPU.
     #[must_use]
     pub fn profiler_share(&self) -> f64 {
-        match self.span {
-            Some((_, end)) if end > Time(0) => self.cpu.profiler.as_secs_f64() / end.seconds(),
-            _ => 0.0,
-        }
+        let covered = self.covered().as_secs_f64();
+        if covered > 0.0 { self.cpu.profiler.as_secs_f64() / covered } else { 0.0 }
     }
 }
 
