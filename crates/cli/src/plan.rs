@@ -249,8 +249,8 @@ mod tests {
             ("--window 61min", "more than an hour"),
             ("--update 0s", "without pause"),
             ("--duration 100ms", "not one window of 200ms"),
-            ("--min-regions 0", "0 < min <= max"),
-            ("--min-regions 10 --max-regions 9", "0 < min <= max"),
+            ("--min-regions 0", "1 <= min <= max"),
+            ("--min-regions 10 --max-regions 9", "1 <= min <= max"),
         ] {
             let error = plan(flags).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage, "{flags}");

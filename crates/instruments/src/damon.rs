@@ -32,14 +32,15 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Error, ErrorKind, Instrument, Level, Mappings, PAGE_SHIFT, Ports, Probe, Region, Result, Rng,
-    Setting, Snapshot, SpaceId, State, Step, Time,
+    Instrument, Level, Mappings, PAGE_SHIFT, Ports, Probe, Region, Result, Rng, Setting, Snapshot,
+    SpaceId, State, Step, Time,
 };
 
 mod areas;
 mod regions;
 mod tune;
 
+use crate::checks::{intervals, region_limits};
 use areas::three_areas;
 use regions::{Splitter, Zone, initial, merge, set_areas, size_limit};
 pub use tune::Goal;
@@ -86,22 +87,10 @@ impl Config {
     /// `damon_valid_intervals_goal`).
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`], naming the setting.
+    /// [`tierscope_core::ErrorKind::Usage`], naming the setting.
     pub fn check(&self) -> Result<()> {
-        let refuse = |what: &str, cause: &str, remedy: &str| {
-            Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
-        };
-        if self.sampling.is_zero() {
-            let cause = "nothing can be seen in no time";
-            return refuse("sampling interval is zero", cause, "try 5ms");
-        }
-        if self.window < self.sampling {
-            let cause = "it is shorter than a sampling interval";
-            return refuse("window is too short", cause, "make it 20 sampling intervals");
-        }
-        if self.min_regions < 3 || self.max_regions < self.min_regions {
-            return refuse("region limits", "3 <= min <= max does not hold", "try 10 and 1000");
-        }
+        intervals(self.sampling, self.window, 1)?;
+        region_limits(self.min_regions, self.max_regions, 3)?;
         match &self.auto_tune {
             Some(goal) => goal.check(self.sampling),
             None => Ok(()),
@@ -344,6 +333,7 @@ fn test_range(start: u64, end: u64) -> tierscope_core::Range {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierscope_core::ErrorKind;
 
     const GIB: u64 = 1 << 30;
 

@@ -4,6 +4,7 @@
 //! Whatever it needs comes through the ports of `tierscope-core`, on every step anew.
 
 mod areas;
+mod checks;
 pub mod damon;
 pub mod guided;
 pub mod region_source;

@@ -44,11 +44,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, AccessedSet, Error, ErrorKind, Instrument, LeafKind, Level, Mappings, PAGE_SIZE,
-    Ports, Probe, Range, Result, ScanMode, Setting, Snapshot, Step, Time,
+    AccessBits, AccessedSet, Instrument, LeafKind, Level, Mappings, PAGE_SIZE, Ports, Probe, Range,
+    Result, ScanMode, Setting, Snapshot, Step, Time,
 };
 
 use crate::areas::mapped_areas;
+use crate::checks::{intervals, refuse};
 
 mod blocks;
 mod hand;
@@ -92,18 +93,12 @@ impl Config {
     /// Checks that the settings make sense together.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`], naming the setting.
+    /// [`tierscope_core::ErrorKind::Usage`], naming the setting.
     pub fn check(&self) -> Result<()> {
-        let refuse = |what: &str, cause: &str, remedy: &str| {
-            Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
-        };
-        if self.sampling.is_zero() {
-            let cause = "the hand would never rest";
-            return refuse("sampling interval is zero", cause, "try 5ms");
-        }
+        intervals(self.sampling, self.window, 1)?;
         let steps = self.window.as_nanos() / self.sampling.as_nanos();
-        if !(1..=u128::from(u16::MAX)).contains(&steps) {
-            let cause = "it does not hold 1..65535 sampling intervals";
+        if steps > u128::from(u16::MAX) {
+            let cause = "it holds more than 65535 sampling intervals";
             return refuse("window", cause, "make it 40 sampling intervals");
         }
         if !self.block.is_power_of_two() || self.block < PAGE_SIZE {
@@ -303,6 +298,7 @@ impl Instrument for Scan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierscope_core::ErrorKind;
 
     #[test]
     fn absurd_settings_are_refused() {

@@ -23,11 +23,12 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Addr, Error, ErrorKind, Instrument, LeafKind, Level, Mappings, PAGE_SHIFT, PAGE_SIZE, Ports,
-    Probe, Radix, Range, Region, Result, Rng, Setting, Snapshot, State, Step, Time,
+    Addr, Instrument, LeafKind, Level, Mappings, PAGE_SHIFT, PAGE_SIZE, Ports, Probe, Radix, Range,
+    Region, Result, Rng, Setting, Snapshot, State, Step, Time,
 };
 
 use crate::areas::{fit, mapped_areas};
+use crate::checks::{intervals, refuse, region_limits};
 
 /// How far an entry may reach beyond the region that it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,25 +81,10 @@ impl Config {
     /// Checks that the settings make sense together.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`], naming the setting.
+    /// [`tierscope_core::ErrorKind::Usage`], naming the setting.
     pub fn check(&self) -> Result<()> {
-        let refuse = |what: &str, cause: &str, remedy: &str| {
-            Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
-        };
-        if self.sampling.is_zero() {
-            return refuse(
-                "sampling interval is zero",
-                "nothing can be seen in no time",
-                "try 5ms",
-            );
-        }
-        if self.window < 2 * self.sampling {
-            let cause = "a window holds fewer than two sampling intervals";
-            return refuse("window is too short", cause, "make it 40 sampling intervals");
-        }
-        if self.min_regions == 0 || self.max_regions < self.min_regions {
-            return refuse("region limits", "0 < min <= max does not hold", "try 10 and 1000");
-        }
+        intervals(self.sampling, self.window, 2)?;
+        region_limits(self.min_regions, self.max_regions, 1)?;
         if self.overshoot.iter().any(|share| !(0.0..1.0).contains(share)) {
             return refuse("overshoot", "a share lies outside of 0..1", "try 0.25");
         }
@@ -512,6 +498,7 @@ impl Instrument for Telescope {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierscope_core::ErrorKind;
     use tierscope_core::{Judged, SpaceId};
 
     const MIB: u64 = 1 << 20;

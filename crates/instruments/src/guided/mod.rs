@@ -35,6 +35,7 @@ use tierscope_core::{
 };
 
 use crate::areas::mapped_areas;
+use crate::checks::{intervals, refuse};
 use draw::draw;
 use heat::{ENTRIES, Peers, Table, first};
 use leaf::Touched;
@@ -94,20 +95,7 @@ impl Config {
     /// # Errors
     /// [`ErrorKind::Usage`], naming the setting.
     pub fn check(&self) -> Result<()> {
-        let refuse = |what: &str, cause: &str, remedy: &str| {
-            Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
-        };
-        if self.sampling.is_zero() {
-            return refuse(
-                "sampling interval is zero",
-                "nothing can be seen in no time",
-                "try 5ms",
-            );
-        }
-        if self.window < 4 * self.sampling {
-            let cause = "a window holds fewer than four sampling intervals";
-            return refuse("window is too short", cause, "make it 40 sampling intervals");
-        }
+        intervals(self.sampling, self.window, 4)?;
         if self.budget < 4 * Level::FANOUT {
             return refuse("budget is too small", "it must pay for four tables", "try 800000");
         }
