@@ -338,6 +338,12 @@ impl Guided {
                 }
             }
         }
+        // Thousands may be due, a few hundred can be paid for.
+        let most = (self.config.budget / 2 / (2 * Level::FANOUT)) as usize;
+        if due.len() > most {
+            due.select_nth_unstable(most);
+            due.truncate(most);
+        }
         due.sort_unstable();
         self.spent = 0;
         let peers = self.peers();
