@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tierscope_core::{Level, PAGE_SHIFT, Range, Region, SpaceId};
 
 use super::Settled;
-use super::heat::{ENTRIES, Table};
+use super::heat::{ENTRIES, Table, confidence};
 use super::leaf::LEAVES;
 
 /// Frequencies within a tenth are alike, as everywhere in region sampling; so are those that the
@@ -48,7 +48,9 @@ pub(super) fn draw(
 
 fn draw_table(canvas: &mut Canvas, table: &Table, area: &Range, settled: &Settled) {
     let peers = settled.peers.get(&area.space).copied().unwrap_or_default();
+    let mut checked = table.leaves.iter().peekable();
     for entry in 0..ENTRIES {
+        let leaves = checked.next_if(|(at, _)| usize::from(**at) == entry).map(|(_, l)| l);
         let Some(range) = table.entry(entry).intersect(area) else { continue };
         let region = Region {
             range,
@@ -62,8 +64,8 @@ fn draw_table(canvas: &mut Canvas, table: &Table, area: &Range, settled: &Settle
             canvas.add(region);
             continue;
         }
-        let region = Region { confidence: table.confidence(entry, peers), ..region };
-        match table.leaves.get(&(entry as u16)) {
+        let region = Region { confidence: confidence(leaves, peers), ..region };
+        match leaves {
             None => canvas.add(region),
             Some(leaves) => {
                 draw_leaves(canvas, &table.entry(entry), region, leaves.hot_spans());

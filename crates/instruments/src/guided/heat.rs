@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tierscope_core::{Addr, CONFIRMED, Level, Range};
+use tierscope_core::{CONFIRMED, Level, Range};
 
 use super::leaf::Leaves;
 
@@ -122,16 +122,6 @@ impl Table {
         entry > 0 && entry + 1 < ENTRIES && hot(entry - 1) && hot(entry + 1)
     }
 
-    /// How sure a hot entry is: half a doubt less with every leaf check of its own; before the
-    /// first one, what its peers say.
-    pub(super) fn confidence(&self, entry: usize, peers: Peers) -> f32 {
-        match self.leaves.get(&(entry as u16)) {
-            Some(leaves) => 1.0 - 0.5f32.powi(leaves.checks.min(8) as i32),
-            None if peers.vouch() => CONFIRMED,
-            None => 0.0,
-        }
-    }
-
     /// Adds the table's checked entries to what is known of its space.
     pub(super) fn tell(&self, peers: &mut Peers) {
         peers.checked += self.leaves.len();
@@ -139,9 +129,14 @@ impl Table {
     }
 }
 
-/// The address of `range`'s first byte.
-pub(super) fn first(range: &Range) -> Addr {
-    range.at(0)
+/// How sure a hot entry is: half a doubt less with every leaf check of its own; before the first
+/// one, what its peers say.
+pub(super) fn confidence(leaves: Option<&Leaves>, peers: Peers) -> f32 {
+    match leaves {
+        Some(leaves) => 1.0 - 0.5f32.powi(leaves.checks.min(8) as i32),
+        None if peers.vouch() => CONFIRMED,
+        None => 0.0,
+    }
 }
 
 #[cfg(test)]
@@ -200,18 +195,18 @@ mod tests {
     fn checked_entries_vouch_for_their_peers() {
         let mut table = table();
         table.count(Some(&young(&(0..20).collect::<Vec<_>>())));
-        let confidence = |table: &Table, entry| {
+        let sure = |table: &Table, entry| {
             let mut peers = Peers::default();
             table.tell(&mut peers);
-            table.confidence(entry, peers)
+            confidence(table.leaves.get(&entry), peers)
         };
         (0..7).for_each(|entry| table.leaves.entry(entry).or_default().note([u64::MAX; 8]));
-        assert_eq!((confidence(&table, 3), confidence(&table, 10)), (0.5, 0.0));
+        assert_eq!((sure(&table, 3), sure(&table, 10)), (0.5, 0.0));
         table.leaves.entry(7).or_default().note([u64::MAX; 8]);
-        assert_eq!(confidence(&table, 10), CONFIRMED);
+        assert_eq!(sure(&table, 10), CONFIRMED);
         (8..10).for_each(|entry| {
             table.leaves.entry(entry).or_default().note([1, 0, 0, 0, 0, 0, 0, 0])
         });
-        assert_eq!(confidence(&table, 10), 0.0, "needles among them: nobody vouches any more");
+        assert_eq!(sure(&table, 10), 0.0, "needles among them: nobody vouches any more");
     }
 }

@@ -37,7 +37,7 @@ use tierscope_core::{
 use crate::areas::mapped_areas;
 use crate::checks::{intervals, refuse};
 use draw::draw;
-use heat::{ENTRIES, Peers, Table, first};
+use heat::{ENTRIES, Peers, Table};
 use leaf::Touched;
 
 /// Work of clearing one young entry, in entries looked at: an atomic operation that misses beside a
@@ -424,7 +424,7 @@ fn runs(keys: &[(SpaceId, u64)]) -> Vec<Range> {
 /// How soon an entry's leaves should be checked: less is sooner, `None` for not now. Among equals
 /// chance decides, as good as a product of the address is.
 fn urgency(table: &Table, entry: usize, threshold: f64) -> Option<(u32, u32, u64)> {
-    let number = first(&table.entry(entry)).at >> Level::PMD.shift();
+    let number = (table.range.start >> Level::PMD.shift()) + entry as u64;
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     match table.leaves.get(&(entry as u16)) {
         None => Some((u32::from(table.is_inside(entry, threshold)), 0, mixed)),
