@@ -43,8 +43,11 @@ lint: setup ## formatting, clippy, documentation; sparse and checkpatch for the 
 bench-light: build ## accuracy, cost, lock holds, stress, CI time: target/bench/light.json, resumable
 	@$(LAB) bench light
 
+bench-see: build ## instruments beside each other at terabytes: target/bench/see.json, resumable
+	@$(LAB) bench see
+
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build lab-program run test lint bench-light clean
+.PHONY: help setup build lab-program run test lint bench-light bench-see clean
 .DEFAULT_GOAL := help

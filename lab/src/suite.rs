@@ -11,6 +11,7 @@ use crate::paths;
 use crate::progress::say;
 use crate::run::{self, Options};
 use crate::scenario::Scenario;
+use crate::see;
 
 /// The file.
 #[derive(Debug, Deserialize)]
@@ -41,6 +42,8 @@ pub struct Case {
     pub pti: bool,
     /// Least recall of the recording against the truth.
     pub accuracy: Option<f64>,
+    /// Least precision and recall of telescope guided against the toucher's truth.
+    pub compare: Option<f64>,
 }
 
 impl Suite {
@@ -90,6 +93,9 @@ impl Case {
             Options { out: Some(out), la57: self.la57, pti: self.pti, ..Options::default() };
         let done = run::run(&scenario, kernel_name, kernel, &options)?;
         run::judge(&self.name, &done)?;
+        if let Some(bar) = self.compare {
+            see::check(&done.out, bar)?;
+        }
         match self.accuracy {
             Some(bar) => accuracy::check(&done.out, bar),
             None => Ok(()),
