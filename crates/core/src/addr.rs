@@ -48,6 +48,7 @@ impl Range {
     /// # Panics
     /// If `start > end`.
     #[must_use]
+    #[inline]
     pub fn new(space: SpaceId, start: u64, end: u64) -> Self {
         assert!(start <= end, "range ends before it starts: {start:#x}..{end:#x}");
         Self { space, start, end }
@@ -55,6 +56,7 @@ impl Range {
 
     /// Bytes in the range.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> u64 {
         self.end - self.start
     }
@@ -67,18 +69,21 @@ impl Range {
 
     /// Whether `addr` lies inside.
     #[must_use]
+    #[inline]
     pub fn contains(&self, addr: Addr) -> bool {
         self.space == addr.space && self.start <= addr.at && addr.at < self.end
     }
 
     /// Whether every byte of `other` lies inside.
     #[must_use]
+    #[inline]
     pub fn covers(&self, other: &Range) -> bool {
         self.space == other.space && self.start <= other.start && other.end <= self.end
     }
 
     /// The bytes that both hold; `None` if there are none.
     #[must_use]
+    #[inline]
     pub fn intersect(&self, other: &Range) -> Option<Range> {
         let start = self.start.max(other.start);
         let end = self.end.min(other.end);
@@ -91,12 +96,14 @@ impl Range {
 
     /// Whether `next` begins where this range ends, in the same space.
     #[must_use]
+    #[inline]
     pub fn touches(&self, next: &Range) -> bool {
         self.space == next.space && self.end == next.start
     }
 
     /// The address `offset` bytes into the range.
     #[must_use]
+    #[inline]
     pub fn at(&self, offset: u64) -> Addr {
         debug_assert!(offset < self.bytes());
         Addr { space: self.space, at: self.start + offset }

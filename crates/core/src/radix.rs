@@ -40,18 +40,21 @@ impl Level {
 
     /// 1 for the leaves of 4 KiB, up to 5.
     #[must_use]
+    #[inline]
     pub fn number(self) -> u8 {
         self.0
     }
 
     /// log2 of the bytes that an entry covers.
     #[must_use]
+    #[inline]
     pub fn shift(self) -> u32 {
         PAGE_SHIFT + INDEX_BITS * (u32::from(self.0) - 1)
     }
 
     /// Bytes that an entry covers.
     #[must_use]
+    #[inline]
     pub fn entry_bytes(self) -> u64 {
         1 << self.shift()
     }
@@ -86,6 +89,7 @@ impl Level {
 
     /// `range` widened to whole entries.
     #[must_use]
+    #[inline]
     pub fn align(self, range: &Range) -> Range {
         let mask = self.entry_bytes() - 1;
         let end = range.end.checked_add(mask).map_or(!mask, |end| end & !mask);

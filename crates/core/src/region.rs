@@ -28,6 +28,7 @@ pub const CONFIRMED: f32 = 0.5;
 impl Region {
     /// Share of the samples that were hits, 0..1; 0 for a region never looked at (METRICS.md).
     #[must_use]
+    #[inline]
     pub fn frequency(&self) -> f64 {
         if self.samples == 0 {
             return 0.0;
@@ -37,6 +38,7 @@ impl Region {
 
     /// Whether the frequency is at least `threshold` and the instrument is sure enough of it.
     #[must_use]
+    #[inline]
     pub fn is_hot(&self, threshold: f64) -> bool {
         self.samples > 0 && self.frequency() >= threshold && self.confidence >= CONFIRMED
     }

@@ -27,6 +27,7 @@ impl Rng {
     ///
     /// # Panics
     /// If `bound` is zero.
+    #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "nothing lies below zero");
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
