@@ -49,21 +49,17 @@ pub(super) fn draw(
 fn draw_table(canvas: &mut Canvas, table: &Table, area: &Range, settled: &Settled) {
     let peers = settled.peers.get(&area.space).copied().unwrap_or_default();
     let mut checked = table.leaves.iter().peekable();
-    for entry in 0..ENTRIES {
+    let mut next = 0;
+    for entry in table.warm() {
+        draw_span(canvas, table, area, next..entry);
+        next = entry + 1;
+        // Hot entries have hits, and only hot ones are checked.
         let leaves = checked.next_if(|(at, _)| usize::from(**at) == entry).map(|(_, l)| l);
-        let Some(range) = table.entry(entry).intersect(area) else { continue };
-        let region = Region {
-            range,
-            hits: (table.frequency(entry) * f64::from(table.samples)) as f32,
-            samples: table.samples.ceil() as u32,
-            age: table.age(entry),
-            level: Some(Level::PMD),
-            confidence: 1.0,
-        };
         if table.frequency(entry) < settled.hot {
-            canvas.add(region);
+            draw_span(canvas, table, area, entry..next);
             continue;
         }
+        let Some(region) = region(table, area, entry..next) else { continue };
         let region = Region { confidence: confidence(leaves, peers), ..region };
         match leaves {
             None => canvas.add(region),
@@ -72,6 +68,30 @@ fn draw_table(canvas: &mut Canvas, table: &Table, area: &Range, settled: &Settle
             }
         }
     }
+    draw_span(canvas, table, area, next..ENTRIES);
+}
+
+/// Entries that are not hot, and alike.
+fn draw_span(canvas: &mut Canvas, table: &Table, area: &Range, entries: std::ops::Range<usize>) {
+    if let Some(region) = region(table, area, entries) {
+        canvas.add(region);
+    }
+}
+
+/// Entries of the first one's frequency, as far as they lie in the area.
+fn region(table: &Table, area: &Range, entries: std::ops::Range<usize>) -> Option<Region> {
+    let (first, bytes) = (entries.start, Level::PMD.entry_bytes());
+    let at = |entry: usize| table.range.start + entry as u64 * bytes;
+    let whole = Range::new(area.space, at(first), at(entries.end));
+    (first < entries.end).then_some(())?;
+    Some(Region {
+        range: whole.intersect(area)?,
+        hits: (table.frequency(first) * f64::from(table.samples)) as f32,
+        samples: table.samples.ceil() as u32,
+        age: table.age(entries),
+        level: Some(Level::PMD),
+        confidence: 1.0,
+    })
 }
 
 /// A checked entry: hot where its leaves were touched, cold between.

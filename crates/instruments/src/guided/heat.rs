@@ -29,15 +29,29 @@ impl Peers {
     }
 }
 
-/// A level-3 entry whose level-2 entries are counted.
+/// One bit for each level-2 entry.
+type Bits = [u64; ENTRIES / 64];
+
+/// Faded hits below this are forgotten.
+const SCRAP: f32 = 1.0 / 64.0;
+
+/// A level-3 entry whose level-2 entries are counted. Most of them were never hit where heat is
+/// scattered, so that whatever is done in every window goes by the bits of those that were.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     /// What the level-3 entry covers.
     pub(super) range: Range,
     hits: Box<[f32; ENTRIES]>,
+    /// Entries with hits.
+    warm: Bits,
     /// Samples behind the hits.
     pub(super) samples: f32,
-    ages: Box<[u16; ENTRIES]>,
+    /// Windows so far.
+    turns: u32,
+    /// Entries hot in the last window.
+    was_hot: Bits,
+    /// The window in which each entry last became hot, or cold.
+    changed: Box<[u32; ENTRIES]>,
     /// Leaf checks of hot entries.
     pub(super) leaves: BTreeMap<u16, Leaves>,
     /// Windows since a hit.
@@ -49,8 +63,11 @@ impl Table {
         Self {
             range,
             hits: Box::new([0.0; ENTRIES]),
+            warm: Bits::default(),
             samples: 0.0,
-            ages: Box::new([0; ENTRIES]),
+            turns: 0,
+            was_hot: Bits::default(),
+            changed: Box::new([0; ENTRIES]),
             leaves: BTreeMap::new(),
             cold_for: 0,
         }
@@ -60,8 +77,12 @@ impl Table {
     pub(super) fn fade(&mut self, samples: u32) {
         let keep = (1.0 - samples as f32 / HORIZON).max(0.0);
         self.samples *= keep;
-        if self.cold_for == 0 {
-            self.hits.iter_mut().for_each(|hits| *hits *= keep);
+        for entry in ones(self.warm) {
+            self.hits[entry] *= keep;
+            if self.hits[entry] < SCRAP {
+                self.hits[entry] = 0.0;
+                put(&mut self.warm, entry, false);
+            }
         }
     }
 
@@ -69,6 +90,7 @@ impl Table {
     pub(super) fn count(&mut self, young: Option<&[u64]>) {
         self.samples += 1.0;
         for (word_index, word) in young.unwrap_or_default().iter().enumerate() {
+            self.warm[word_index] |= word;
             let mut word = *word;
             while word != 0 {
                 self.hits[word_index * 64 + word.trailing_zeros() as usize] += 1.0;
@@ -79,20 +101,15 @@ impl Table {
 
     /// Ends a window: ages go on, what has gone cold is forgotten.
     pub(super) fn turn(&mut self, threshold: f64) {
-        let mut any = false;
-        for entry in 0..ENTRIES {
-            let hot = self.frequency(entry) >= threshold;
-            any |= hot;
-            // A change of side starts the age anew; hotness is remembered in the low bit.
-            let was_hot = self.ages[entry] & 1 == 1;
-            let windows = if hot == was_hot { (self.ages[entry] >> 1).min(0x7ffe) + 1 } else { 0 };
-            self.ages[entry] = windows << 1 | u16::from(hot);
-        }
-        self.cold_for = if any { 0 } else { self.cold_for + 1 };
+        self.turns = self.turns.saturating_add(1);
+        let mut hot = Bits::default();
+        self.hot(threshold).for_each(|entry| put(&mut hot, entry, true));
+        let sides: Bits = std::array::from_fn(|word| hot[word] ^ self.was_hot[word]);
+        ones(sides).for_each(|entry| self.changed[entry] = self.turns);
+        self.was_hot = hot;
+        self.cold_for = if hot == Bits::default() { self.cold_for + 1 } else { 0 };
         self.leaves.values_mut().for_each(|leaves| leaves.since += 1);
-        let (hits, samples) = (&self.hits, self.samples);
-        let is_hot = |entry: usize| f64::from(hits[entry]) >= threshold * f64::from(samples);
-        self.leaves.retain(|entry, _| is_hot(usize::from(*entry)));
+        self.leaves.retain(|entry, _| is_one(&hot, usize::from(*entry)));
     }
 
     /// Hits over samples, 0..1.
@@ -100,9 +117,14 @@ impl Table {
         if self.samples == 0.0 { 0.0 } else { f64::from(self.hits[entry] / self.samples) }
     }
 
-    /// Windows for which an entry has been hot, or not.
-    pub(super) fn age(&self, entry: usize) -> u32 {
-        u32::from(self.ages[entry] >> 1)
+    /// Windows for which all of these entries have been hot, or not.
+    pub(super) fn age(&self, entries: std::ops::Range<usize>) -> u32 {
+        self.turns - self.changed[entries].iter().max().copied().unwrap_or(self.turns)
+    }
+
+    /// The entries with hits, ascending.
+    pub(super) fn warm(&self) -> impl Iterator<Item = usize> + use<> {
+        ones(self.warm)
     }
 
     /// What entry `entry` covers.
@@ -113,7 +135,7 @@ impl Table {
 
     /// The hot entries, ascending.
     pub(super) fn hot(&self, threshold: f64) -> impl Iterator<Item = usize> + '_ {
-        (0..ENTRIES).filter(move |entry| self.frequency(*entry) >= threshold)
+        ones(self.warm).filter(move |entry| self.frequency(*entry) >= threshold)
     }
 
     /// Whether both neighbours within the table are hot too.
@@ -127,6 +149,24 @@ impl Table {
         peers.checked += self.leaves.len();
         peers.whole += self.leaves.values().filter(|leaves| leaves.is_whole()).count();
     }
+}
+
+fn is_one(bits: &Bits, entry: usize) -> bool {
+    bits[entry / 64] >> (entry % 64) & 1 == 1
+}
+
+fn put(bits: &mut Bits, entry: usize, one: bool) {
+    let bit = 1 << (entry % 64);
+    if one { bits[entry / 64] |= bit } else { bits[entry / 64] &= !bit }
+}
+
+/// The entries whose bits are set, ascending.
+fn ones(bits: Bits) -> impl Iterator<Item = usize> {
+    bits.into_iter().enumerate().flat_map(|(index, word)| {
+        let some = |word: u64| (word != 0).then_some(word);
+        let rest = std::iter::successors(some(word), move |word| some(word & (word - 1)));
+        rest.map(move |word| index * 64 + word.trailing_zeros() as usize)
+    })
 }
 
 /// How sure a hot entry is: half a doubt less with every leaf check of its own; before the first
@@ -184,11 +224,25 @@ mod tests {
         let mut table = table();
         table.count(Some(&young(&[0])));
         table.turn(0.5);
-        assert_eq!(table.age(0), 0, "just became hot");
+        assert_eq!(table.age(0..1), 0, "just became hot");
         table.turn(0.5);
         table.turn(0.5);
-        assert_eq!(table.age(0), 2);
-        assert_eq!(table.age(1), 3, "cold all along");
+        assert_eq!(table.age(0..1), 2);
+        assert_eq!(table.age(1..2), 3, "cold all along");
+    }
+
+    // A hit in one sample of eight, then seven windows of four samples without: half each time.
+    #[test]
+    fn rare_hits_fade_with_their_samples() {
+        let mut table = table();
+        (0..8).for_each(|i| table.count(Some(&young(if i == 0 { &[9] } else { &[] }))));
+        for _ in 0..7 {
+            assert!(table.frequency(9) <= 0.125, "{}", table.frequency(9));
+            table.turn(0.5);
+            table.fade(4);
+            (0..4).for_each(|_| table.count(None));
+        }
+        assert_eq!((table.frequency(9), table.warm().count()), (0.0, 0));
     }
 
     #[test]
