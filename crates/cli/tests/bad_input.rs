@@ -128,7 +128,7 @@ fn no_module() {
     let dir = tempfile::tempdir().unwrap();
     let (out, idle) = (fresh(&dir), Idle::start());
     let text = refusal(&tierscope(&["record", "-p", &idle.pid(), "-o", &out]), 3);
-    assert!(text.contains("module is not loaded") && text.contains("modprobe"), "{text}");
+    assert!(text.contains("module is not loaded") && text.contains("insmod"), "{text}");
     assert!(!Path::new(&out).exists());
 }
 
