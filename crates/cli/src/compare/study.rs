@@ -6,7 +6,7 @@ use serde::Serialize;
 use tierscope_core::metrics::{self, Accuracy, HOT_FREQUENCY};
 use tierscope_core::{Error, ErrorKind, RangeSet, Result, Snapshot, Space, SpaceId, Time};
 use tierscope_record::Recording;
-use tierscope_workloads::truth_dir::{Replay, TruthDir};
+use tierscope_workloads::truth_dir::{AreaLine, Replay, TruthDir};
 
 /// Windows that the longer page truth spans.
 const TEN: usize = 10;
@@ -36,6 +36,9 @@ pub struct Comparison {
     pub profiler_cpu: Option<f64>,
     /// Windows that the truth does not cover, left out of everything.
     pub uncovered_windows: usize,
+    /// Most bytes that a window reports outside of the truth's areas: the toucher's own code, stack
+    /// and tables are hot, too, but no truth says how much of them. They are not judged.
+    pub unjudged_bytes: u64,
     /// The windows.
     pub windows: Vec<Row>,
 }
@@ -92,6 +95,8 @@ pub struct Row {
     pub changed: bool,
     /// Agreement.
     pub figures: Figures,
+    /// Bytes reported hot outside of the truth's areas.
+    pub unjudged_bytes: u64,
     /// The workload's own accesses a second.
     pub touches_per_second: Option<f64>,
 }
@@ -185,6 +190,7 @@ pub fn study(recording: &Recording, truth: &TruthDir, bar: f64, pages: bool) -> 
         detections,
         profiler_cpu: profiler_cpu(recording),
         uncovered_windows: recording.commits().len() - windows.len(),
+        unjudged_bytes: windows.iter().map(|row| row.unjudged_bytes).max().unwrap_or(0),
         windows,
     })
 }
@@ -217,7 +223,8 @@ fn row(
     let commits = recording.commits();
     let (start, end) = (commits[index].start, commits[index].end);
     let Some(hot) = truth.hot(start, end) else { return Ok(None) };
-    let reported = reported(&recording.snapshot(index)?, space);
+    let all = reported(&recording.snapshot(index)?, space);
+    let reported = all.intersect(&areas(truth));
     let against = |truth: &RangeSet| Shares::from(Accuracy::of(&reported, truth));
     let (mut pages, mut pages_of_ten) = (None, None);
     if let Some(replay) = replay {
@@ -231,6 +238,7 @@ fn row(
         phase: hot.phase,
         changed: hot.changed,
         figures: Figures { region: against(hot.ranges), pages, pages_of_ten },
+        unjudged_bytes: all.bytes() - reported.bytes(),
         touches_per_second: truth.rate(start, end),
     }))
 }
@@ -240,6 +248,12 @@ fn reported(snapshot: &Snapshot, space: SpaceId) -> RangeSet {
     let hot = metrics::hot(snapshot, HOT_FREQUENCY);
     let here = hot.as_slice().iter().filter(|range| range.space == space);
     here.map(|range| tierscope_core::Range { space: SpaceId(0), ..*range }).collect()
+}
+
+/// What the truth speaks of.
+fn areas(truth: &TruthDir) -> RangeSet {
+    let range = |area: &AreaLine| tierscope_core::Range::new(SpaceId(0), area.start, area.end);
+    truth.begin().areas.iter().map(range).collect()
 }
 
 fn seconds_into(recording: &Recording, time: Time) -> f64 {
@@ -305,6 +319,7 @@ mod tests {
             phase: 0,
             changed: false,
             figures: Figures { region, pages: None, pages_of_ten: None },
+            unjudged_bytes: 0,
             touches_per_second: None,
         }
     }

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use crate::units::show_bytes;
+
 use super::{Comparison, Figures, Shares};
 
 /// Writes the figures; windows are for JSON and the chart.
@@ -26,6 +28,10 @@ pub(super) fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<
     for d in &c.detections {
         let seconds = d.seconds.map_or("never".into(), |seconds| format!("{seconds:.2} s"));
         writeln!(out, "  from {:9.2} s, {:16} {seconds:>9}", d.from_seconds, d.cause)?;
+    }
+    if c.unjudged_bytes > 0 {
+        let bytes = show_bytes(c.unjudged_bytes);
+        writeln!(out, "\nnot judged: up to {bytes} hot outside of the areas of the truth")?;
     }
     if let Some(cpu) = c.profiler_cpu {
         writeln!(out, "\nprofiler: {:.2} % of one CPU", cpu * 100.0)?;
