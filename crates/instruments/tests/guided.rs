@@ -92,10 +92,10 @@ fn finds_scattered_ranges_within_ten_seconds() {
 // The hot range jumps after two seconds.
 #[test]
 fn follows_a_phase_change_within_a_second() {
-    let (before, after) = (r(3 * GIB, 4 * GIB), r(700 * GIB, 701 * GIB));
+    let (before, after) = (r(3 * GIB, 13 * GIB), r(700 * GIB, 710 * GIB));
     let change = Time(2_000_000_000);
-    let mut early = random_touches(&[before], 1_500_000, 5);
-    let mut late = random_touches(&[after], 1_500_000, 6);
+    let mut early = random_touches(&[before], 3_000_000, 5);
+    let mut late = random_touches(&[after], 3_000_000, 6);
     let workload =
         Box::new(
             move |from: Time, to: Time, touch: &mut dyn FnMut(_)| {

@@ -37,7 +37,7 @@ use tierscope_core::{
 use crate::areas::mapped_areas;
 use crate::checks::{intervals, refuse};
 use draw::draw;
-use heat::{ENTRIES, Peers, Table};
+use heat::{ENTRIES, HORIZON, Peers, Table};
 use leaf::Touched;
 
 /// Work of clearing one young entry, in entries looked at: an atomic operation that misses beside a
@@ -144,6 +144,9 @@ pub struct Guided {
     tables: BTreeMap<(SpaceId, u64), Table>,
     /// Keys of the tables that this burst samples, ascending.
     slice: Vec<(SpaceId, u64)>,
+    /// Keys of known tables that nothing touched since the last burst, ascending: samples without a
+    /// hit, for no more than a look from above.
+    quiet: Vec<(SpaceId, u64)>,
     /// The first table of the next slice where tables take turns.
     turn_of: (SpaceId, u64),
     /// Entries whose leaves were cleared at the start of the window.
@@ -172,6 +175,7 @@ impl Guided {
             upper: Vec::new(),
             tables: BTreeMap::new(),
             slice: Vec::new(),
+            quiet: Vec::new(),
             turn_of: (SpaceId(0), 0),
             checks: Vec::new(),
             samples: 0,
@@ -195,6 +199,10 @@ impl Guided {
         let left = self.affordable();
         for key in &self.slice {
             self.tables.get_mut(key).expect("a slice holds known tables").fade(left);
+        }
+        // Not one touch since the last burst: what was before does not count any more.
+        for key in &self.quiet {
+            self.tables.get_mut(key).expect("quiet tables are known").fade(HORIZON as u32);
         }
         self.phase = Phase::Burst { left };
         self.window_start = now;
@@ -220,6 +228,8 @@ impl Guided {
         let from = young.partition_point(|key| *key < self.turn_of);
         self.turn_of = (SpaceId(0), 0);
         let in_turn: Vec<_> = young[from..].iter().chain(&young[..from]).copied().collect();
+        let is_quiet = |key: &&(SpaceId, u64)| young.binary_search(key).is_err();
+        self.quiet = self.tables.keys().filter(is_quiet).copied().collect();
         if let Some(next) = self.open_tables(access, &in_turn)? {
             self.turn_of = next;
         }
@@ -278,6 +288,10 @@ impl Guided {
         }
         for key in &old {
             self.tables.get_mut(key).expect("a slice holds known tables").count(None);
+        }
+        self.quiet.retain(|key| young.binary_search(key).is_err());
+        for key in &self.quiet {
+            self.tables.get_mut(key).expect("quiet tables are known").count(None);
         }
         let new: Vec<_> =
             young.into_iter().filter(|key| slice.binary_search(key).is_err()).collect();
