@@ -200,9 +200,12 @@ impl Guided {
         for key in &self.slice {
             self.tables.get_mut(key).expect("a slice holds known tables").fade(left);
         }
-        // Not one touch since the last burst: what was before does not count any more.
+        // Not one touch since the last burst while others were touched: the heat has moved on. But
+        // where nearly all is quiet the target itself was, and comes back to where it left.
+        let moved = 3 * (self.tables.len() - self.quiet.len()) >= self.quiet.len();
+        let fade = if moved { HORIZON as u32 } else { left };
         for key in &self.quiet {
-            self.tables.get_mut(key).expect("quiet tables are known").fade(HORIZON as u32);
+            self.tables.get_mut(key).expect("quiet tables are known").fade(fade);
         }
         self.phase = Phase::Burst { left };
         self.window_start = now;
