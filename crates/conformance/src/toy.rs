@@ -134,10 +134,6 @@ impl Toy {
         if holds(&self.huge, addr) { Level::PMD } else { Level::PTE }
     }
 
-    fn has_space(&self, space: SpaceId) -> bool {
-        self.mappings.spaces.iter().any(|known| known.id == space)
-    }
-
     fn run(&mut self, until: Time) {
         let (young, huge, levels) = (&mut self.young, &self.huge, self.radix.levels);
         (self.workload)(self.now, until, &mut |addr| {
@@ -148,7 +144,7 @@ impl Toy {
     }
 
     fn judge(&mut self, at: Addr, level: Level, op: ProbeOp) -> Judged {
-        if !self.has_space(at.space) {
+        if !self.mappings.has_space(at.space) {
             return Judged { state: State::Gone, ..Judged::default() };
         }
         if !holds(&self.mapped, at) {

@@ -62,6 +62,12 @@ impl Mappings {
         self.mappings.get(from).filter(|m| m.range.intersect(range).is_some())
     }
 
+    /// Whether a space of that id is there.
+    #[must_use]
+    pub fn has_space(&self, id: SpaceId) -> bool {
+        self.spaces.iter().any(|space| space.id == id)
+    }
+
     /// Bytes mapped, over all spaces.
     #[must_use]
     pub fn bytes(&self) -> u64 {

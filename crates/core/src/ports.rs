@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{
     Addr, BusRecord, HintFault, Level, Lost, Mappings, Missing, PageEvent, Pressure, Radix, Range,
-    Result, Rule, Sample, Snapshot, SpaceId, Time,
+    Result, Rule, Sample, Snapshot, Time,
 };
 
 /// Why a wait ended.
@@ -427,15 +427,10 @@ pub trait Ports: Target {
     fn charge(&mut self, _work: Duration) {}
 }
 
-/// Whether a space is known to a set of mappings.
-#[must_use]
-pub fn has_space(mappings: &Mappings, space: SpaceId) -> bool {
-    mappings.spaces.iter().any(|s| s.id == space)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SpaceId;
 
     #[test]
     fn runs_of_young_entries() {
