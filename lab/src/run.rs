@@ -57,10 +57,46 @@ pub fn run(
     let machine = prepare(scenario, kernel, options, &work, &out, &topologies, "")?;
     let stream =
         Stream { prefix: kernel_name.to_owned(), console: options.console, quiet: options.quiet };
-    let ending = vm::run(&machine, &work.path, Duration::from_secs(scenario.timeout_s), &stream)?;
-    let console = out.join("console.txt");
-    fs::copy(work.path.join("console"), &console).at(console.display())?;
+    let timeout = Duration::from_secs(scenario.timeout_s);
+    let ending = boot(|attempt| {
+        let ending = vm::run(&machine, &work.path, timeout, &stream)?;
+        keep_console(&work.path, &out, attempt)?;
+        Ok(ending)
+    })?;
     Ok(Done { ending, out })
+}
+
+/// Starts of a machine before its failure to boot is believed.
+///
+/// QEMU before 8.1 may run a stale translation of code that another CPU patches meanwhile (it took the lock on the
+/// page after translating, not before): about one boot in some hundreds dies on the `int3` of a jump label. Nothing
+/// of ours runs before the job begins, so such an end says nothing about us.
+const STARTS: u32 = 3;
+
+/// `start`s until the job begins, at most [`STARTS`] times.
+fn boot(mut start: impl FnMut(u32) -> Result<Ending>) -> Result<Ending> {
+    for attempt in 1..STARTS {
+        let ending = start(attempt)?;
+        if ending.boot_seconds.is_some() {
+            return Ok(ending);
+        }
+        say(format!(
+            "the machine died before its job began ({}); start {} of {STARTS}",
+            ending.reason(),
+            attempt + 1
+        ));
+    }
+    start(STARTS)
+}
+
+/// `console.txt` of the last start, `console-N.txt` of those that did not boot.
+fn keep_console(work: &Path, out: &Path, attempt: u32) -> Result<()> {
+    let console = out.join("console.txt");
+    if attempt > 1 {
+        let earlier = out.join(format!("console-{}.txt", attempt - 1));
+        fs::rename(&console, &earlier).at(earlier.display())?;
+    }
+    fs::copy(work.join("console"), &console).at(console.display()).map(|_| ())
 }
 
 /// A shell in the machine of `scenario`.
@@ -187,5 +223,49 @@ pub fn sweep() {
         if owner.is_some_and(|pid| !fetch::alive(pid)) {
             let _ = fs::remove_dir_all(entry.path());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::Scanner;
+
+    fn ending(boot_seconds: Option<f64>) -> Ending {
+        Ending {
+            status: boot_seconds.map(|_| 1),
+            timed_out: false,
+            console: Scanner::default(),
+            boot_seconds,
+            seconds: 3.4,
+            last_words: Vec::new(),
+        }
+    }
+
+    fn starts(booting_at: u32) -> (u32, bool) {
+        let mut starts = 0;
+        let last = boot(|attempt| {
+            starts = attempt;
+            Ok(ending((attempt == booting_at).then_some(2.0)))
+        });
+        (starts, last.unwrap().boot_seconds.is_some())
+    }
+
+    #[test]
+    fn only_a_machine_that_did_not_boot_is_started_again() {
+        assert_eq!(starts(1), (1, true), "a job that fails is not repeated");
+        assert_eq!(starts(3), (3, true));
+        assert_eq!(starts(9), (STARTS, false));
+    }
+
+    #[test]
+    fn consoles_of_failed_starts_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        for attempt in 1..=2 {
+            fs::write(dir.path().join("console"), attempt.to_string()).unwrap();
+            keep_console(dir.path(), dir.path(), attempt).unwrap();
+        }
+        let text = |name| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!((text("console-1.txt"), text("console.txt")), ("1".into(), "2".into()));
     }
 }

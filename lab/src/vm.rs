@@ -215,6 +215,9 @@ fn read_lines<R: Read + Send + 'static>(from: R, to: Sender<Line>, kind: fn(Stri
 
 const LAST_WORDS: usize = 20;
 
+/// Within it a machine boots, even on a host that does much else: usual are 3 s to 10 s.
+const BOOT: Duration = Duration::from_secs(120);
+
 /// Follows a machine's lines.
 struct Watch<'a> {
     started: Instant,
@@ -244,7 +247,7 @@ impl<'a> Watch<'a> {
     fn follow(&mut self, lines: &Receiver<Line>, timeout: Duration) -> bool {
         // The first looks are quick, so that the time of boot is right to a tenth of a second.
         let tick = Duration::from_millis(100);
-        while let Some(left) = timeout.checked_sub(self.started.elapsed()) {
+        while let Some(left) = self.left(timeout) {
             match lines.recv_timeout(left.min(tick)) {
                 Ok(Line::Console(text)) => self.console_line(&text),
                 Ok(Line::Job(text)) => self.job_line(text),
@@ -254,6 +257,12 @@ impl<'a> Watch<'a> {
             self.notice_boot();
         }
         true
+    }
+
+    /// What is left of the time to boot, then of the whole.
+    fn left(&self, timeout: Duration) -> Option<Duration> {
+        let limit = if self.boot_seconds.is_some() { timeout } else { timeout.min(BOOT) };
+        limit.checked_sub(self.started.elapsed())
     }
 
     fn notice_boot(&mut self) {
@@ -316,6 +325,15 @@ impl Ending {
             None => fail(Kind::Job, "the machine ended before the job did".to_owned()),
             Some(0) => Ok(()),
             Some(status) => fail(Kind::Job, format!("the job ended with exit status {status}")),
+        }
+    }
+
+    /// Why it ended as it did, for people.
+    pub fn reason(&self) -> String {
+        match self.console.findings().first() {
+            Some(finding) => format!("the kernel complained: {}", finding.kind),
+            None if self.timed_out => format!("silent for {:.0} s", self.seconds),
+            None => "QEMU ended".to_owned(),
         }
     }
 
