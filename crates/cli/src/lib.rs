@@ -4,6 +4,7 @@
 pub mod args;
 pub mod compare;
 pub mod exit;
+pub mod how;
 pub mod kernel_damon;
 pub mod plan;
 pub mod progress;

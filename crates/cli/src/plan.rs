@@ -9,6 +9,7 @@ use tierscope_instruments::registry::{self, Common};
 use tierscope_linux::Selection;
 
 use crate::args::RecordArgs;
+use crate::how::HowArgs;
 use crate::kernel_damon;
 use crate::units::show_duration;
 
@@ -54,25 +55,44 @@ impl Plan {
     /// # Errors
     /// [`ErrorKind::Usage`] with cause and remedy.
     pub fn new(args: RecordArgs, command: String) -> Result<Self> {
-        check_intervals(&args)?;
-        check_output(&args.output)?;
+        let selection = selection(args.pid, args.children, args.cgroup, args.program);
         let plan = Self {
-            selection: selection(args.pid, args.children, args.cgroup, args.program),
-            instrument: args.instrument,
-            variant: args.variant,
-            sampling: args.sampling,
-            window: args.window,
-            update: args.update,
-            min_regions: args.min_regions,
-            max_regions: args.max_regions,
-            seed: args.seed,
             duration: args.duration,
-            output: args.output,
             annotations: args.annotate.into_iter().collect(),
-            command,
+            ..Self::watching(selection, args.how, args.output, command)
         };
-        plan.build_instrument()?;
-        Ok(plan)
+        plan.checked()
+    }
+
+    /// A recording until the target ends, not checked yet.
+    #[must_use]
+    pub fn watching(selection: Selection, how: HowArgs, output: PathBuf, command: String) -> Self {
+        Self {
+            selection,
+            instrument: how.instrument,
+            variant: how.variant,
+            sampling: how.sampling,
+            window: how.window,
+            update: how.update,
+            min_regions: how.min_regions,
+            max_regions: how.max_regions,
+            seed: how.seed,
+            duration: None,
+            output,
+            annotations: BTreeMap::new(),
+            command,
+        }
+    }
+
+    /// The plan, if it makes sense.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn checked(self) -> Result<Self> {
+        check_intervals(&self)?;
+        check_output(&self.output)?;
+        self.build_instrument()?;
+        Ok(self)
     }
 
     /// The instrument, ready to be stepped.
@@ -108,8 +128,8 @@ fn selection(
     }
 }
 
-fn check_intervals(args: &RecordArgs) -> Result<()> {
-    let RecordArgs { sampling, window, update, duration, .. } = args;
+fn check_intervals(plan: &Plan) -> Result<()> {
+    let Plan { sampling, window, update, duration, .. } = plan;
     let refuse = |what: &str, time: &Duration, cause: String, remedy: &str| {
         Err(Error::new(
             ErrorKind::Usage,
