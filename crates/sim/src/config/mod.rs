@@ -1,0 +1,11 @@
+//! What both modes are made of, beside the hardware ([`tierscope_hw::Machine`]): what software
+//! costs, and how accesses are sampled.
+//!
+//! Every table names the `source` of its numbers, and under `assumed` those of its keys that no
+//! source gives. Nothing here is fitted to a result.
+
+mod costs;
+mod sampling;
+
+pub use costs::{AccessBitCosts, Costs, FaultCosts, MoveCosts, SampleCosts, ShootdownCosts};
+pub use sampling::{Event, Period, Sampling};

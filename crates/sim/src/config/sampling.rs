@@ -1,0 +1,60 @@
+//! How accesses are sampled.
+
+use std::time::Duration;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// Retired loads (`MEM_INST_RETIRED.ALL_LOADS`).
+    Loads,
+    /// Retired stores (`MEM_INST_RETIRED.ALL_STORES`).
+    Stores,
+    /// Retired loads that missed the last-level cache (`MEM_LOAD_L3_MISS_RETIRED`).
+    LoadMisses,
+}
+
+/// When a sample is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Period {
+    /// Every n-th event of a core.
+    Every(u64),
+    /// So often that a busy core gives about as many a second: the period is adjusted at each timer
+    /// tick (kernel/events/core.c, `perf_adjust_period`).
+    PerSecond(u64),
+}
+
+/// The configuration of the sampling hardware and of the kernel in front of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// What is counted, each by itself.
+    pub events: Vec<Event>,
+    /// When a sample is taken.
+    pub period: Period,
+    /// Records that the hardware's buffer takes before it interrupts.
+    pub hardware_buffer: u32,
+    /// Samples that the reader's ring takes before some are lost, on each core.
+    pub ring: u32,
+    /// Samples a second and core at which the kernel throttles until the next tick
+    /// (`perf_event_max_sample_rate`).
+    pub max_rate: u64,
+    /// The kernel's timer tick.
+    pub tick: Duration,
+}
+
+impl Sampling {
+    /// Loads and stores, with the kernel's defaults: throttled at 100,000 samples a second, 250
+    /// ticks a second, a ring of 512 KiB of 40-byte records (`perf_event_mlock_kb` of 516), a
+    /// hardware buffer that interrupts at each record, as it must where every record is to have a
+    /// time of its own (`PERF_SAMPLE_TIME` without large PEBS).
+    #[must_use]
+    pub fn loads_and_stores(period: Period) -> Self {
+        Self {
+            events: vec![Event::Loads, Event::Stores],
+            period,
+            hardware_buffer: 1,
+            ring: 13_107,
+            max_rate: 100_000,
+            tick: Duration::from_millis(4),
+        }
+    }
+}

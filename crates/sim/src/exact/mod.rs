@@ -1,0 +1,1 @@
+//! The machine through which every single access goes.

@@ -1,0 +1,11 @@
+//! The simulated machine: terabytes that nobody has on a desk, reproducible to the bit.
+//!
+//! Two modes with one interface, [`tierscope_core::Ports`]. In [`exact`] every access goes through
+//! TLBs, walker, caches and tiers. In [`density`] accesses are densities over ranges and time, and a
+//! bit is drawn when asked for. Both are made of the same [`config`].
+//!
+//! Invariant: the same configuration, workload and seed give the same run, whatever the host.
+
+pub mod config;
+pub mod density;
+pub mod exact;
