@@ -121,7 +121,7 @@ pub struct MoveCosts {
 }
 
 /// The ready-made costs: name and TOML text.
-pub const READY_MADE: &[(&str, &str)] = &[("linux", include_str!("../../costs/linux.toml"))];
+const READY_MADE: &[(&str, &str)] = &[("linux", include_str!("../../costs/linux.toml"))];
 
 impl Costs {
     /// Reads a file of costs and checks it; `name` is for errors, usually the file's.
