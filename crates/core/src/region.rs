@@ -42,6 +42,14 @@ impl Region {
     pub fn is_hot(&self, threshold: f64) -> bool {
         self.samples > 0 && self.frequency() >= threshold && self.confidence >= CONFIRMED
     }
+
+    /// Whether at least one sampling hit fell on it, in the mean over its bytes: DAMON's
+    /// `nr_accesses` of 1, from which `damo` counts a region to the working set.
+    #[must_use]
+    #[inline]
+    pub fn is_accessed(&self) -> bool {
+        self.samples > 0 && self.hits >= 1.0
+    }
 }
 
 /// The regions over one window (aggregation interval).
@@ -71,6 +79,9 @@ mod tests {
         assert!(region.is_hot(0.125));
         region.confidence = 0.4;
         assert!(!region.is_hot(0.125), "not sure enough");
+        assert!(region.is_accessed());
+        region.hits = 0.9;
+        assert!(!region.is_accessed(), "most of it was not");
         region.samples = 0;
         assert_eq!(region.frequency(), 0.0);
     }

@@ -269,6 +269,7 @@ fn standard_metrics(window: &Window<'_>) -> Vec<Metric> {
         metrics.push(metric("regions", Some(space), of.regions as f64));
         metrics.push(metric("region_bytes", Some(space), of.bytes as f64));
         metrics.push(metric("hot_bytes", Some(space), of.hot as f64));
+        metrics.push(metric("accessed_bytes", Some(space), of.accessed as f64));
     }
     metrics
 }
@@ -278,6 +279,7 @@ struct SpaceFigures {
     regions: u64,
     bytes: u64,
     hot: u64,
+    accessed: u64,
 }
 
 fn by_space(snapshot: &Snapshot) -> BTreeMap<SpaceId, SpaceFigures> {
@@ -289,6 +291,9 @@ fn by_space(snapshot: &Snapshot) -> BTreeMap<SpaceId, SpaceFigures> {
         of.bytes = of.bytes.saturating_add(bytes);
         if region.is_hot(HOT_FREQUENCY) {
             of.hot = of.hot.saturating_add(bytes);
+        }
+        if region.is_accessed() {
+            of.accessed = of.accessed.saturating_add(bytes);
         }
     }
     spaces
