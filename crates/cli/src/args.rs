@@ -82,10 +82,29 @@ pub enum ReportCommand {
     Heatmap(ReportArgs),
     /// The regions of the last window, with the names of their mappings
     Regions(ReportArgs),
+    /// How many bytes are accessed and hot in a window: percentiles over windows
+    Wss(ReportArgs),
+    /// For how long memory has been hot or cold: bytes by age
+    Ages(ReportArgs),
+}
+
+impl ReportCommand {
+    /// Its flags.
+    #[must_use]
+    pub fn args(&self) -> &ReportArgs {
+        match self {
+            Self::Summary(args)
+            | Self::Heatmap(args)
+            | Self::Regions(args)
+            | Self::Wss(args)
+            | Self::Ages(args) => args,
+        }
+    }
 }
 
 /// Flags of `tierscope report`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("format").args(["json", "html", "svg"])))]
 pub struct ReportArgs {
     /// The recording
     #[arg(value_name = "DIR")]
@@ -95,13 +114,27 @@ pub struct ReportArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// Write all reports as one page for a browser, with a heatmap to zoom and pan; nothing else
+    /// is needed to look at it
+    #[arg(long)]
+    pub html: bool,
+
+    /// Draw it for print: of heatmap, wss and ages
+    #[arg(long)]
+    pub svg: bool,
+
+    /// Write into FILE instead of on stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
     /// Only this time since the recording began, like 2s..10s
-    #[arg(long, value_name = "A..B", value_parser = units::time_range)]
+    #[arg(long, value_name = "FROM..TO", value_parser = units::time_range)]
     pub time: Option<Range<Duration>>,
 
-    /// Only these addresses, like 0x7f0000000000..0x7f8000000000
-    #[arg(long, value_name = "A..B", value_parser = units::address_range)]
-    pub addr: Option<Range<u64>>,
+    /// Only these addresses, like 0x7f0000000000..0x7f8000000000, or what is mapped under this
+    /// name: heap, stack, anon, file, a path or its last part
+    #[arg(long, alias = "addr", value_name = "FROM..TO|NAME", value_parser = units::place)]
+    pub range: Option<units::Place>,
 
     /// Only this space, by its number
     #[arg(long, value_name = "N")]

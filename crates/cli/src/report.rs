@@ -1,16 +1,21 @@
 //! `tierscope report`.
 
+use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
 
 use tierscope_core::{Error, ErrorKind, Result, SpaceId};
 use tierscope_record::Recording;
 use tierscope_report as reports;
-use tierscope_report::{Color, Grid, RegionsOptions, Style, View};
+use tierscope_report::{Color, Grid, RegionsOptions, Style, View, html, svg};
 
 use crate::args::{ReportArgs, ReportCommand, When};
+use crate::units::Place;
 
 /// Columns and lines where there is no terminal to ask.
 const SIZE: (u16, u16) = (100, 40);
+/// Cells of a heatmap in print.
+const PRINT: Grid = Grid { columns: 220, rows: 100 };
 
 /// What a report is written for.
 #[derive(Clone, Copy, Debug)]
@@ -21,18 +26,28 @@ pub struct Screen {
     pub height: usize,
 }
 
-/// Prints a report on stdout.
+/// Prints a report on stdout, or writes it into a file.
 ///
 /// # Errors
-/// [`ErrorKind::Data`] for what is no recording; [`ErrorKind::Usage`] for a view of nothing.
+/// [`ErrorKind::Data`] for what is no recording; [`ErrorKind::Usage`] for a view of nothing, or a
+/// page for a terminal; [`ErrorKind::Io`] for a file that cannot be written.
 pub fn run(command: &ReportCommand) -> Result<()> {
-    let (ReportCommand::Summary(args)
-    | ReportCommand::Heatmap(args)
-    | ReportCommand::Regions(args)) = command;
+    let args = command.args();
     let stdout = io::stdout();
-    let screen = screen(args, stdout.is_terminal());
-    let mut out = BufWriter::new(stdout.lock());
-    write(command, &screen, &mut out).and_then(|()| written(out.flush()))
+    let is_terminal = stdout.is_terminal() && args.output.is_none();
+    if args.html && is_terminal {
+        return Err(Error::new(ErrorKind::Usage, "cannot show a page in a terminal")
+            .cause("stdout is one")
+            .remedy("name a file by -o FILE.html, and open it in a browser"));
+    }
+    let screen = screen(args, is_terminal);
+    let Some(path) = &args.output else {
+        let mut out = BufWriter::new(stdout.lock());
+        return write(command, &screen, &mut out).and_then(|()| written(out.flush()));
+    };
+    let mut text = Vec::new();
+    write(command, &screen, &mut text)?;
+    fs::write(path, text).map_err(|error| unwritable(path, &error))
 }
 
 /// Writes a report.
@@ -40,29 +55,56 @@ pub fn run(command: &ReportCommand) -> Result<()> {
 /// # Errors
 /// As [`run`].
 pub fn write(command: &ReportCommand, screen: &Screen, out: &mut dyn Write) -> Result<()> {
-    let style = &screen.style;
+    let (style, args) = (&screen.style, command.args());
+    let recording = open(args)?;
+    let view = view(args, &recording)?;
+    if args.html {
+        let options = html::Options { view, ..html::Options::default() };
+        let page = html::page(&recording, &options, html::Data::Inline)?;
+        return written(out.write_all(page.as_bytes()));
+    }
+    let drawn = |image: String, out: &mut dyn Write| written(out.write_all(image.as_bytes()));
     match command {
-        ReportCommand::Summary(args) => {
-            let report = reports::summary(&open(args)?, &view(args))?;
+        ReportCommand::Summary(_) | ReportCommand::Regions(_) if args.svg => Err(no_drawing()),
+        ReportCommand::Summary(_) => {
+            let report = reports::summary(&recording, &view)?;
             written(match args.json {
                 true => reports::write_json(&report, out),
                 false => report.write_text(out, style),
             })
         }
-        ReportCommand::Heatmap(args) => {
-            let grid = Grid::for_terminal(style.width, screen.height);
-            let report = reports::heatmap(&open(args)?, &view(args), grid)?;
+        ReportCommand::Heatmap(_) => {
+            let terminal = Grid::for_terminal(style.width, screen.height);
+            let grid = if args.svg { PRINT } else { terminal };
+            let report = reports::heatmap(&recording, &view, grid)?;
+            match (args.svg, args.json) {
+                (true, _) => drawn(svg::heatmap(&report), out),
+                (_, true) => written(reports::write_json(&report, out)),
+                _ => written(report.write_text(out, style)),
+            }
+        }
+        ReportCommand::Regions(_) => {
+            let report = reports::regions(&recording, &view, &RegionsOptions::default())?;
             written(match args.json {
                 true => reports::write_json(&report, out),
                 false => report.write_text(out, style),
             })
         }
-        ReportCommand::Regions(args) => {
-            let report = reports::regions(&open(args)?, &view(args), &RegionsOptions::default())?;
-            written(match args.json {
-                true => reports::write_json(&report, out),
-                false => report.write_text(out, style),
-            })
+        ReportCommand::Wss(_) => {
+            let report = reports::wss(&recording, &view)?;
+            match (args.svg, args.json) {
+                (true, _) => drawn(svg::wss(&report), out),
+                (_, true) => written(reports::write_json(&report, out)),
+                _ => written(report.write_text(out, style)),
+            }
+        }
+        ReportCommand::Ages(_) => {
+            let report = reports::ages(&recording, &view)?;
+            match (args.svg, args.json) {
+                (true, _) => drawn(svg::ages(&report), out),
+                (_, true) => written(reports::write_json(&report, out)),
+                _ => written(report.write_text(out, style)),
+            }
         }
     }
 }
@@ -86,8 +128,16 @@ fn open(args: &ReportArgs) -> Result<Recording> {
     Ok(recording)
 }
 
-fn view(args: &ReportArgs) -> View {
-    View { time: args.time.clone(), addresses: args.addr.clone(), space: args.space.map(SpaceId) }
+fn view(args: &ReportArgs, recording: &Recording) -> Result<View> {
+    let view = View { time: args.time.clone(), space: args.space.map(SpaceId), ..View::default() };
+    Ok(match &args.range {
+        None => view,
+        Some(Place::Addresses(addresses)) => View { addresses: Some(addresses.clone()), ..view },
+        Some(Place::Named(name)) => {
+            let ranges = reports::ranges_named(recording, &view, name)?;
+            View { ranges: Some(ranges), ..view }
+        }
+    })
 }
 
 fn screen(args: &ReportArgs, is_terminal: bool) -> Screen {
@@ -101,6 +151,18 @@ fn screen(args: &ReportArgs, is_terminal: bool) -> Screen {
     let (columns, lines) = size.filter(|size| size.0 > 0 && size.1 > 0).unwrap_or(SIZE);
     let width = usize::from(args.width.unwrap_or(columns));
     Screen { style: Style { width, color }, height: usize::from(lines) }
+}
+
+fn no_drawing() -> Error {
+    Error::new(ErrorKind::Usage, "cannot draw this report")
+        .cause("it is a table")
+        .remedy("draw heatmap, wss or ages with --svg, or take --html, which has all of them")
+}
+
+fn unwritable(path: &Path, cause: &io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot write {}", path.display()))
+        .cause(cause)
+        .remedy("name a file in a directory that is there and can be written")
 }
 
 /// A reader that has seen enough (`| head`) is no error.

@@ -90,6 +90,31 @@ pub fn address_range(text: &str) -> Result<std::ops::Range<u64>, String> {
     range(text, bytes, (0, u64::MAX))
 }
 
+/// Addresses, or what is mapped under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Addresses in every space.
+    Addresses(std::ops::Range<u64>),
+    /// The name of a mapping, or of what stands behind it.
+    Named(String),
+}
+
+/// `0x7f0000000000..0x7f8000000000`, `heap`, `libc.so.6`. Whatever has two dots and begins or ends
+/// like a number is meant as addresses.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn place(text: &str) -> Result<Place, String> {
+    let is_number = |end: &str| end.is_empty() || end.starts_with(|c: char| c.is_ascii_digit());
+    match text.split_once("..") {
+        Some((from, to)) if is_number(from) && is_number(to) => {
+            address_range(text).map(Place::Addresses)
+        }
+        _ if text.is_empty() => Err("give addresses or a name".into()),
+        _ => Ok(Place::Named(text.into())),
+    }
+}
+
 /// A number with an optional fraction, times its unit; exact, rounded down.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -132,6 +157,16 @@ pub fn show_duration(time: Duration) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn places_are_addresses_or_names() {
+        assert_eq!(place("0x1000..8K"), Ok(Place::Addresses(4096..8192)));
+        assert_eq!(place("4K.."), Ok(Place::Addresses(4096..u64::MAX)));
+        assert!(place("2..1").is_err() && place("").is_err());
+        for name in ["heap", "[heap]", "libc.so.6", "/a..b", "a..b"] {
+            assert_eq!(place(name), Ok(Place::Named(name.into())));
+        }
+    }
 
     #[test]
     fn times_have_units() {

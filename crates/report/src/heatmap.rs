@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use tierscope_core::{Backing, Mappings, Range, RangeSet, Result, Time};
-use tierscope_record::{Heat, Recording, backing_name, windows_in};
+use tierscope_record::{Heat, HeatPart, Recording, windows_in};
 
 use crate::areas::{self, Block};
 use crate::human::{self, unless_closed};
+use crate::names::label;
 use crate::style::{Color, FAINT, RESET, Style, background, step};
 use crate::view::{View, since_start};
 
@@ -193,7 +194,7 @@ fn layouts(
 
 /// What to show: everything that was mapped in view; of recordings without mappings, everything
 /// that was looked at in the last window.
-fn shown(
+pub(crate) fn shown(
     recording: &Recording,
     windows: &Span<usize>,
     view: &View,
@@ -203,12 +204,12 @@ fn shown(
     distinct.dedup_by(|a, b| Arc::ptr_eq(a, b));
     let mappings = distinct.iter().flat_map(|layout| &layout.mappings);
     let told = mappings.filter(|mapping| mapping.backing != Backing::Kernel);
-    let mapped: RangeSet = told.filter_map(|mapping| view.clip(&mapping.range)).collect();
+    let mapped: RangeSet = told.flat_map(|mapping| view.clip(&mapping.range)).collect();
     if !mapped.is_empty() {
         return Ok(mapped);
     }
     let last = recording.snapshot(windows.end - 1)?;
-    Ok(last.regions.iter().filter_map(|region| view.clip(&region.range)).collect())
+    Ok(last.regions.iter().flat_map(|region| view.clip(&region.range)).collect())
 }
 
 /// Sums of heat by row and column.
@@ -229,17 +230,20 @@ impl Canvas {
     fn add(&mut self, heat: &Heat, axis: &Axis, view: &View) {
         let shares: Vec<_> = axis.shares(&heat.time).collect();
         for part in &heat.parts {
-            let Some(range) = view.clip(&part.range) else { continue };
-            let key = (range.space, range.start);
-            let first = self.rows.partition_point(|row| (row.space, row.end) <= key);
-            for row in first..self.rows.len() {
-                let Some(common) = self.rows[row].intersect(&range) else { break };
-                let seen = part.seen * common.bytes() as f64;
-                for (column, nanos) in &shares {
-                    let sum = &mut self.sums[row * self.columns + column];
-                    sum.0 += seen * nanos;
-                    sum.1 += seen * nanos * part.heat;
-                }
+            view.clip(&part.range).for_each(|range| self.add_part(&range, part, &shares));
+        }
+    }
+
+    fn add_part(&mut self, range: &Range, part: &HeatPart, shares: &[(usize, f64)]) {
+        let key = (range.space, range.start);
+        let first = self.rows.partition_point(|row| (row.space, row.end) <= key);
+        for row in first..self.rows.len() {
+            let Some(common) = self.rows[row].intersect(range) else { break };
+            let seen = part.seen * common.bytes() as f64;
+            for (column, nanos) in shares {
+                let sum = &mut self.sums[row * self.columns + column];
+                sum.0 += seen * nanos;
+                sum.1 += seen * nanos * part.heat;
             }
         }
     }
@@ -293,8 +297,7 @@ fn mapping_name(layout: &Mappings, range: &Range) -> String {
         .iter()
         .map_while(|mapping| Some((mapping.range.intersect(range)?.bytes(), mapping)));
     match inside.max_by_key(|(bytes, _)| *bytes) {
-        Some((_, mapping)) if mapping.name.is_empty() => backing_name(mapping.backing).into(),
-        Some((_, mapping)) => mapping.name.to_string(),
+        Some((_, mapping)) => label(mapping).into(),
         None => String::new(),
     }
 }

@@ -71,6 +71,17 @@ pub(crate) fn tail(text: &str, width: usize) -> String {
     format!("…{kept}")
 }
 
+/// A bar of `width` characters for `most`: `part` as `#`, what `all` has beyond it as `-`.
+pub(crate) fn bar(part: u64, all: u64, most: u64, width: usize) -> String {
+    let length = |bytes: u64| {
+        let share = bytes as f64 / most.max(1) as f64 * width as f64;
+        // What is there is seen.
+        (share.round() as usize).max(usize::from(bytes > 0)).min(width)
+    };
+    let (part, all) = (length(part), length(all));
+    format!("{}{}", "#".repeat(part), "-".repeat(all.saturating_sub(part)))
+}
+
 /// A reader who has seen enough closes the pipe; that is no failure.
 pub(crate) fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     match result {
@@ -104,6 +115,13 @@ mod tests {
         assert_eq!(day(11_016), "2000-02-29 01:01:01 UTC");
         assert_eq!(day(11_017), "2000-03-01 01:01:01 UTC");
         assert_eq!(day(20_818), "2026-12-31 01:01:01 UTC");
+    }
+
+    #[test]
+    fn bars_show_the_least() {
+        assert_eq!(bar(1, 4, 8, 8), "#---");
+        assert_eq!(bar(1, 1_000, 1_000, 8), "#-------");
+        assert_eq!(bar(0, 0, 0, 8), "");
     }
 
     #[test]

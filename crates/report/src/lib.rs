@@ -5,19 +5,31 @@
 //!
 //! Invariant: reports read recordings, never machines.
 
+mod ages;
 mod areas;
+mod figures;
+mod footprint;
 mod heatmap;
+pub mod html;
 mod human;
 mod json;
 mod mean;
+mod names;
+mod ramp;
 mod regions;
 mod style;
 mod summary;
+pub mod svg;
 mod view;
+mod wss;
 
-pub use heatmap::{Area, Grid, Heatmap, Row, heatmap};
+pub use ages::{AgeBin, Ages, ages};
+pub use footprint::Point;
+pub use heatmap::{Area, Cell, Grid, Heatmap, Row, heatmap};
 pub use json::write_json;
+pub use names::ranges_named;
 pub use regions::{RegionRow, Regions, RegionsOptions, Sort, SpaceHot, regions};
 pub use style::{Color, Style, When};
 pub use summary::{MachineFacts, SpaceSummary, Spread, Summary, summary};
 pub use view::View;
+pub use wss::{Percentile, Wss, wss};

@@ -166,7 +166,7 @@ fn means_of_windows(
         let snapshot = recording.snapshot(index)?;
         let nanos = snapshot.end.0.saturating_sub(snapshot.start.0).max(1);
         for region in snapshot.regions.iter().filter(|region| region.samples > 0) {
-            if let Some(range) = view.clip(&region.range) {
+            for range in view.clip(&region.range) {
                 means.add(&range, nanos, region.frequency(), region.confidence.into());
             }
         }
@@ -181,8 +181,8 @@ fn means_of_tiles(recording: &Recording, windows: &Span<usize>, view: &View) -> 
     recording.heat(windows.clone(), coarsest, |heat| {
         let nanos = heat.time.end.0.saturating_sub(heat.time.start.0).max(1);
         for part in &heat.parts {
-            if let Some(range) = view.clip(&part.range) {
-                let seen = ((part.seen * nanos as f64) as u64).max(1);
+            let seen = ((part.seen * nanos as f64) as u64).max(1);
+            for range in view.clip(&part.range) {
                 means.add(&range, seen, part.heat, 1.0);
             }
         }
@@ -275,7 +275,7 @@ impl RegionRow {
     }
 
     /// `[heap]`, `libc.so.6`, `anon`.
-    fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         match (self.backing, self.name.as_str()) {
             (None, _) => "not mapped any more".into(),
             (Some(backing), "") => backing.into(),

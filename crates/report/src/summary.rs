@@ -210,12 +210,14 @@ fn figures_of(
     view: &View,
 ) -> Result<BTreeMap<SpaceId, Figures>> {
     let mut spaces = BTreeMap::<SpaceId, Figures>::new();
-    if view.addresses.is_some() {
+    if view.is_partial() {
         for region in &recording.snapshot(index)?.regions {
-            let Some(range) = view.clip(&region.range) else { continue };
-            let of = spaces.entry(range.space).or_default();
-            of.regions += 1;
-            of.hot += if region.is_hot(HOT_FREQUENCY) { range.bytes() } else { 0 };
+            let bytes: u64 = view.clip(&region.range).map(|range| range.bytes()).sum();
+            if bytes > 0 {
+                let of = spaces.entry(region.range.space).or_default();
+                of.regions += 1;
+                of.hot += if region.is_hot(HOT_FREQUENCY) { bytes } else { 0 };
+            }
         }
         return Ok(spaces);
     }
@@ -248,7 +250,7 @@ fn by_space(
     };
     let mapped = |space: SpaceId| {
         let mine = layout.mappings.iter().filter(|m| m.range.space == space);
-        mine.filter_map(|m| view.clip(&m.range)).map(|r| r.bytes()).sum()
+        mine.flat_map(|m| view.clip(&m.range)).map(|r| r.bytes()).sum()
     };
     let summary = |space: SpaceId| SpaceSummary {
         space: space.0,
@@ -291,29 +293,29 @@ impl Summary {
     }
 
     fn write_about(&self, out: &mut dyn Write) -> io::Result<()> {
-        let started = UNIX_EPOCH + Duration::from_nanos(self.started_unix_ns);
-        let line = |out: &mut dyn Write, name: &str, value: &str| match value {
-            "" => Ok(()),
-            _ => writeln!(out, "{name:<12} {value}"),
-        };
-        line(out, "target", &self.target)?;
-        line(out, "recording", &self.recording)?;
-        line(out, "started", &human::date(started))?;
-        line(out, "duration", &self.length())?;
-        line(out, "instrument", &named(&self.instrument, &self.settings))?;
-        line(out, "intervals", &self.intervals())?;
-        line(out, "machine", &self.machine_text())?;
-        line(out, "command", &self.command)?;
-        for (name, value) in &self.annotations {
-            line(out, name, value)?;
-        }
-        if let Some(damage) = &self.damage {
-            line(out, "damage", damage)?;
-        }
-        Ok(())
+        self.facts().iter().try_for_each(|(name, value)| writeln!(out, "{name:<12} {value}"))
     }
 
-    fn length(&self) -> String {
+    /// What is known of target, instrument and machine, by name; nothing that is empty.
+    pub(crate) fn facts(&self) -> Vec<(&str, String)> {
+        let started = UNIX_EPOCH + Duration::from_nanos(self.started_unix_ns);
+        let mut facts = vec![
+            ("target", self.target.clone()),
+            ("recording", self.recording.clone()),
+            ("started", human::date(started)),
+            ("duration", self.length()),
+            ("instrument", named(&self.instrument, &self.settings)),
+            ("intervals", self.intervals()),
+            ("machine", self.machine_text()),
+            ("command", self.command.clone()),
+        ];
+        facts.extend(self.annotations.iter().map(|(name, value)| (name.as_str(), value.clone())));
+        facts.extend(self.damage.iter().map(|damage| ("damage", damage.clone())));
+        facts.retain(|(_, value)| !value.is_empty());
+        facts
+    }
+
+    pub(crate) fn length(&self) -> String {
         let how = if self.ended { "" } else { ", not ended: still being written, or killed" };
         let duration = human::duration(Duration::from_nanos(self.duration_ns));
         format!("{duration} in {} windows{how}", self.windows)
@@ -346,9 +348,13 @@ impl Summary {
         write_spread(out, "hot", &self.hot_bytes, human::bytes)?;
         write_spread(out, "regions", &self.regions, |n| n.to_string())?;
         writeln!(out, "hot: frequency of at least {}", human::percent(self.hot_frequency))?;
+        writeln!(out, "CPU: {}", self.cpu())
+    }
+
+    pub(crate) fn cpu(&self) -> String {
         let cpu = |share: Option<f64>| share.map_or("unknown".into(), human::percent);
         let (profiler, target) = (cpu(self.profiler_cpu), cpu(self.target_cpu));
-        writeln!(out, "CPU: profiler {profiler}, target {target} (100 % = one CPU)")
+        format!("profiler {profiler}, target {target} (100 % = one CPU)")
     }
 
     fn write_spaces(&self, out: &mut dyn Write) -> io::Result<()> {

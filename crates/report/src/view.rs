@@ -3,7 +3,7 @@
 use std::ops::Range as Span;
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Range, Result, SpaceId, Time};
+use tierscope_core::{Error, ErrorKind, Range, RangeSet, Result, SpaceId, Time};
 use tierscope_record::Recording;
 
 use crate::human;
@@ -17,6 +17,8 @@ pub struct View {
     pub addresses: Option<Span<u64>>,
     /// One space.
     pub space: Option<SpaceId>,
+    /// These ranges alone: those of a mapping's name, for instance ([`crate::ranges_named`]).
+    pub ranges: Option<RangeSet>,
 }
 
 impl View {
@@ -38,9 +40,21 @@ impl View {
         Ok(windows)
     }
 
-    /// The part of `range` in view.
-    pub(crate) fn clip(&self, range: &Range) -> Option<Range> {
-        if self.space.is_some_and(|space| space != range.space) {
+    /// The parts of `range` in view, in order.
+    pub(crate) fn clip(&self, range: &Range) -> impl Iterator<Item = Range> + '_ {
+        let within = self.within(range);
+        let named = match (&self.ranges, within) {
+            (Some(ranges), Some(within)) => overlapping(ranges.as_slice(), &within),
+            _ => &[],
+        };
+        let whole = within.filter(|_| self.ranges.is_none());
+        let common = move |one: &Range| within.and_then(|within| one.intersect(&within));
+        whole.into_iter().chain(named.iter().filter_map(common))
+    }
+
+    /// The part of `range` in the space and between the addresses in view.
+    fn within(&self, range: &Range) -> Option<Range> {
+        if !self.shows(range.space) {
             return None;
         }
         match &self.addresses {
@@ -52,10 +66,22 @@ impl View {
         }
     }
 
+    /// Whether only some addresses of a space are in view.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.addresses.is_some() || self.ranges.is_some()
+    }
+
     /// Whether `space` is in view.
     pub(crate) fn shows(&self, space: SpaceId) -> bool {
         self.space.is_none_or(|one| one == space)
     }
+}
+
+/// Those of the sorted, disjoint `ranges` that may overlap `range`.
+fn overlapping<'a>(ranges: &'a [Range], range: &Range) -> &'a [Range] {
+    let first = ranges.partition_point(|r| (r.space, r.end) <= (range.space, range.start));
+    let end = ranges.partition_point(|r| (r.space, r.start) < (range.space, range.end));
+    &ranges[first..end.max(first)]
 }
 
 /// Time since the recording began.

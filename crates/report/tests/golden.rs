@@ -168,6 +168,7 @@ fn heatmap_of_a_part() {
         time: Some(Duration::from_millis(1900)..Duration::from_millis(2500)),
         addresses: Some(HEAP..MMAP + MIB),
         space: Some(SpaceId(0)),
+        ranges: None,
     };
     let mut text = Vec::new();
     let grid = Grid { columns: 3, rows: 8 };

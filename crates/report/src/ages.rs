@@ -1,0 +1,190 @@
+//! For how long memory has been as hot or as cold as it is: bytes by age.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde::Serialize;
+use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::{Region, Result};
+use tierscope_record::Recording;
+
+use crate::human::{self, unless_closed};
+use crate::style::Style;
+use crate::view::{View, since_start};
+
+/// Bytes whose count has been about the same for so many windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AgeBin {
+    /// Least age, in windows.
+    pub from_windows: u64,
+    /// One past the greatest: 1, 2, 4, 8, …
+    pub to_windows: u64,
+    /// Least age, as time.
+    pub from_ns: u64,
+    /// One past the greatest.
+    pub to_ns: u64,
+    /// Bytes whose frequency is at least [`HOT_FREQUENCY`].
+    pub hot_bytes: u64,
+    /// Bytes with a hit or more that are not hot, or not surely so.
+    pub warm_bytes: u64,
+    /// Bytes without a hit.
+    pub cold_bytes: u64,
+}
+
+impl AgeBin {
+    /// Bytes in it.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.hot_bytes.saturating_add(self.warm_bytes).saturating_add(self.cold_bytes)
+    }
+}
+
+/// Bytes by age at the end of the time in view.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ages {
+    /// Where the recording is.
+    pub recording: String,
+    /// What was watched.
+    pub target: String,
+    /// End of the window that tells, since the recording began.
+    pub at_ns: u64,
+    /// Length of a window.
+    pub window_ns: u64,
+    /// Frequency from which a region is called hot.
+    pub hot_frequency: f64,
+    /// Bytes hot, of any age.
+    pub hot_bytes: u64,
+    /// Bytes accessed that are not hot.
+    pub warm_bytes: u64,
+    /// Bytes not accessed.
+    pub cold_bytes: u64,
+    /// Bytes that nobody looked at in that window: in no bin.
+    pub unseen_bytes: u64,
+    /// The bins up to the oldest, each twice as long as the one before.
+    pub bins: Vec<AgeBin>,
+}
+
+/// Sums up the last window in view.
+///
+/// # Errors
+/// As [`crate::summary`].
+pub fn ages(recording: &Recording, view: &View) -> Result<Ages> {
+    let windows = view.windows(recording)?;
+    let snapshot = recording.snapshot(windows.end - 1)?;
+    let mut ages = Ages {
+        recording: recording.name(),
+        target: recording.meta().target.clone(),
+        at_ns: since_start(recording, snapshot.end).as_nanos() as u64,
+        window_ns: recording.meta().window.as_nanos() as u64,
+        hot_frequency: HOT_FREQUENCY,
+        hot_bytes: 0,
+        warm_bytes: 0,
+        cold_bytes: 0,
+        unseen_bytes: 0,
+        bins: Vec::new(),
+    };
+    for region in &snapshot.regions {
+        ages.add(region, view.clip(&region.range).map(|range| range.bytes()).sum());
+    }
+    Ok(ages)
+}
+
+/// 0 for an age of 0, then 1 for 1, 2 for 2 and 3, 3 for 4 to 7, …
+fn bin_of(age: u32) -> usize {
+    (u32::BITS - age.leading_zeros()) as usize
+}
+
+impl Ages {
+    fn add(&mut self, region: &Region, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        if region.samples == 0 {
+            self.unseen_bytes = self.unseen_bytes.saturating_add(bytes);
+            return;
+        }
+        let index = bin_of(region.age);
+        while self.bins.len() <= index {
+            self.bins.push(self.empty_bin(self.bins.len()));
+        }
+        let bin = &mut self.bins[index];
+        let (of_bin, of_all) = match () {
+            () if region.is_hot(HOT_FREQUENCY) => (&mut bin.hot_bytes, &mut self.hot_bytes),
+            () if region.is_accessed() => (&mut bin.warm_bytes, &mut self.warm_bytes),
+            () => (&mut bin.cold_bytes, &mut self.cold_bytes),
+        };
+        *of_bin = of_bin.saturating_add(bytes);
+        *of_all = of_all.saturating_add(bytes);
+    }
+
+    fn empty_bin(&self, index: usize) -> AgeBin {
+        let (from, to) = (if index == 0 { 0 } else { 1 << (index - 1) }, 1 << index);
+        let nanos = |windows: u64| windows.saturating_mul(self.window_ns);
+        AgeBin {
+            from_windows: from,
+            to_windows: to,
+            from_ns: nanos(from),
+            to_ns: nanos(to),
+            ..AgeBin::default()
+        }
+    }
+
+    /// For people. A closed pipe is no error.
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn write_text(&self, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+        unless_closed(self.write(out, style).and_then(|()| out.flush()))
+    }
+
+    fn write(&self, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+        writeln!(out, "{}", self.title())?;
+        writeln!(out, "{}\n", self.definition())?;
+        let most = self.bins.iter().map(AgeBin::bytes).max().unwrap_or(0);
+        let room = style.width.saturating_sub(66).clamp(8, 64);
+        let heads = ["age from", "windows", "hot", "accessed", "cold"];
+        writeln!(
+            out,
+            "{:>12} {:>10} {:>12} {:>12} {:>12}",
+            heads[0], heads[1], heads[2], heads[3], heads[4]
+        )?;
+        for bin in &self.bins {
+            let figures = [bin.hot_bytes, bin.warm_bytes, bin.cold_bytes].map(human::bytes);
+            let bar = human::bar(bin.hot_bytes, bin.bytes(), most, room);
+            let age = human::duration(Duration::from_nanos(bin.from_ns));
+            let [hot, warm, cold] = figures;
+            let line =
+                format!("{age:>12} {:>10} {hot:>12} {warm:>12} {cold:>12} {bar}", bin.from_windows);
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        let [hot, warm, cold] =
+            [self.hot_bytes, self.warm_bytes, self.cold_bytes].map(human::bytes);
+        writeln!(out, "{:>12} {:>10} {hot:>12} {warm:>12} {cold:>12}", "all", "")?;
+        if self.unseen_bytes > 0 {
+            writeln!(out, "not looked at: {}", human::bytes(self.unseen_bytes))?;
+        }
+        writeln!(out, "bars: # hot, - the others")
+    }
+
+    pub(crate) fn title(&self) -> String {
+        let at = human::duration(Duration::from_nanos(self.at_ns));
+        format!("{}: bytes by age at {at}", self.target)
+    }
+
+    pub(crate) fn definition(&self) -> String {
+        let share = human::percent(self.hot_frequency);
+        format!(
+            "age: time for which the count has been about the same; hot: frequency of at least {share}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_double() {
+        assert_eq!([0, 1, 2, 3, 4, 7, 8, u32::MAX].map(bin_of), [0, 1, 2, 2, 3, 3, 4, 32]);
+    }
+}

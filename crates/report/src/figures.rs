@@ -1,0 +1,138 @@
+//! What each window says in sum, for reports over time.
+
+use std::ops::Range as Span;
+
+use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::{Mapping, Result};
+use tierscope_record::{Metric, Recording};
+
+use crate::view::{View, since_start};
+
+/// Windows whose regions are read, at most, where no metric tells. Evenly spaced ones stand for
+/// the others then.
+const READ: usize = 1024;
+
+/// Bytes in a window, of what is in view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// Start of the window, in nanoseconds since the recording began.
+    pub(crate) from_ns: u64,
+    /// Its end.
+    pub(crate) to_ns: u64,
+    pub(crate) mapped: u64,
+    pub(crate) hot: u64,
+    /// With at least one sampling hit.
+    pub(crate) accessed: u64,
+    /// Resident, if the recording knows (metric `rss_bytes`).
+    pub(crate) resident: Option<u64>,
+}
+
+/// Figures of the windows in view, in order: of all of them where metrics tell, else of up to
+/// [`READ`].
+pub(crate) fn figures(recording: &Recording, view: &View) -> Result<Vec<Figures>> {
+    let windows = view.windows(recording)?;
+    let mut mapped = Mapped::default();
+    if !view.is_partial() && told(&recording.metrics(windows.start)?) {
+        return windows.map(|index| from_metrics(recording, index, view, &mut mapped)).collect();
+    }
+    let sample = spread(&windows, READ);
+    sample.map(|index| from_regions(recording, index, view, &mut mapped)).collect()
+}
+
+/// Up to `most` windows, evenly spaced, with the last one.
+fn spread(windows: &Span<usize>, most: usize) -> impl Iterator<Item = usize> + use<> {
+    let step = windows.len().div_ceil(most).max(1);
+    let offset = (windows.len() - 1) % step;
+    (windows.start + offset..windows.end).step_by(step)
+}
+
+fn told(metrics: &[Metric]) -> bool {
+    metrics.iter().any(|metric| metric.name == "accessed_bytes")
+}
+
+fn of_window(recording: &Recording, index: usize) -> Figures {
+    let row = &recording.commits()[index];
+    let nanos = |time| since_start(recording, time).as_nanos() as u64;
+    Figures { from_ns: nanos(row.start), to_ns: nanos(row.end), ..Figures::default() }
+}
+
+fn from_metrics(
+    recording: &Recording,
+    index: usize,
+    view: &View,
+    mapped: &mut Mapped,
+) -> Result<Figures> {
+    let mut figures = of_window(recording, index);
+    figures.mapped = match view.space {
+        None => recording.commits()[index].mapped_bytes,
+        Some(_) => mapped.at(recording, index, view)?,
+    };
+    for metric in recording.metrics(index)? {
+        if !metric.space.is_none_or(|space| view.shows(space)) {
+            continue;
+        }
+        let bytes = metric.value as u64;
+        match metric.name.as_str() {
+            "hot_bytes" => figures.hot = figures.hot.saturating_add(bytes),
+            "accessed_bytes" => figures.accessed = figures.accessed.saturating_add(bytes),
+            "rss_bytes" => {
+                figures.resident = Some(figures.resident.unwrap_or(0).saturating_add(bytes))
+            }
+            _ => {}
+        }
+    }
+    Ok(figures)
+}
+
+fn from_regions(
+    recording: &Recording,
+    index: usize,
+    view: &View,
+    mapped: &mut Mapped,
+) -> Result<Figures> {
+    let mut figures = of_window(recording, index);
+    figures.mapped = mapped.at(recording, index, view)?;
+    for region in &recording.snapshot(index)?.regions {
+        let bytes: u64 = view.clip(&region.range).map(|range| range.bytes()).sum();
+        if region.is_hot(HOT_FREQUENCY) {
+            figures.hot = figures.hot.saturating_add(bytes);
+        }
+        if region.is_accessed() {
+            figures.accessed = figures.accessed.saturating_add(bytes);
+        }
+    }
+    Ok(figures)
+}
+
+/// Bytes mapped in view, counted anew when the layout changes.
+#[derive(Default)]
+struct Mapped {
+    layout: Option<u64>,
+    bytes: u64,
+}
+
+impl Mapped {
+    fn at(&mut self, recording: &Recording, index: usize, view: &View) -> Result<u64> {
+        let number = recording.commits()[index].layout;
+        if self.layout != Some(number) {
+            let in_view = |m: &Mapping| view.clip(&m.range).map(|r| r.bytes()).sum::<u64>();
+            self.bytes = recording.layout(index)?.mappings.iter().map(in_view).sum();
+            self.layout = Some(number);
+        }
+        Ok(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_evenly_up_to_the_last() {
+        let spread = |windows, most| spread(&windows, most).collect::<Vec<_>>();
+        assert_eq!(spread(0..4, 8), [0, 1, 2, 3]);
+        assert_eq!(spread(10..20, 4), [10, 13, 16, 19]);
+        assert_eq!(spread(0..8, 3), [1, 4, 7]);
+        assert_eq!(spread(5..6, 1), [5]);
+    }
+}

@@ -1,0 +1,175 @@
+//! The zoom pyramid, packed for the page: as many levels as a budget of bytes allows, the
+//! coarsest first.
+
+use std::ops::Range as Span;
+
+use miniz_oxide::deflate::compress_to_vec;
+use serde::Serialize;
+use tierscope_core::Result;
+use tierscope_record::{BINS, Heat, Recording, windows_in};
+
+use super::base64;
+use super::ruler::Ruler;
+use crate::view::{View, since_start};
+
+/// Pieces of the coarsest level at most: about as many as a screen has columns to show them.
+const PIECES: usize = 512;
+/// Bytes of a part before it is deflated, about.
+const PART_BYTES: usize = 5;
+/// Deflating makes a level smaller by no more than this, about: what is larger is not tried.
+const DEFLATES: usize = 6;
+/// Level of effort of deflate: more gains little on bytes of heat.
+const EFFORT: u8 = 3;
+
+/// A level: pieces of time, each with parts of the addresses.
+///
+/// `packed` is base64 of raw deflate (RFC 1951) of four streams, one behind the other: of each
+/// part the units between the end of the part before and its start, and the units in it (both
+/// LEB128), its heat and the share of it that was looked at (a byte each, in 1/255).
+#[derive(Debug, Serialize)]
+pub(super) struct Level {
+    /// Windows of a piece: 8 to the power of this; fewer where no tile is complete.
+    zoom: u8,
+    /// Start of each piece, in nanoseconds since the recording began.
+    from: Vec<u64>,
+    /// End of each piece.
+    to: Vec<u64>,
+    /// Parts of each piece.
+    parts: Vec<u32>,
+    /// Bytes of the four streams.
+    streams: [usize; 4],
+    packed: String,
+}
+
+/// The levels of `windows` that fit into `budget` bytes, the coarsest first; the coarsest is
+/// always there.
+pub(super) fn levels(
+    recording: &Recording,
+    windows: &Span<usize>,
+    view: &View,
+    ruler: &Ruler,
+    budget: usize,
+) -> Result<Vec<Level>> {
+    let coarsest = coarsest(windows.len());
+    let mut left = budget;
+    let mut levels = Vec::new();
+    for zoom in (0..=coarsest).rev() {
+        let hopeless = guess(recording, windows, zoom) / DEFLATES > left;
+        if hopeless && zoom < coarsest {
+            break;
+        }
+        let level = Packer::new(ruler, view).pack(recording, windows, zoom)?;
+        if level.packed.len() > left && zoom < coarsest {
+            break;
+        }
+        left = left.saturating_sub(level.packed.len());
+        levels.push(level);
+    }
+    Ok(levels)
+}
+
+/// The finest zoom of which so many windows are no more than [`PIECES`].
+fn coarsest(windows: usize) -> u8 {
+    let fits = |zoom: &u8| windows as u64 / windows_in(*zoom) <= PIECES as u64;
+    (0..u8::MAX).find(fits).unwrap_or(0)
+}
+
+/// Bytes of a level before it is deflated, about.
+fn guess(recording: &Recording, windows: &Span<usize>, zoom: u8) -> usize {
+    let parts = match zoom {
+        0 => recording.commits()[windows.clone()].iter().map(|row| row.regions as usize).sum(),
+        _ => windows.len() / windows_in(zoom) as usize * BINS,
+    };
+    parts.saturating_mul(PART_BYTES)
+}
+
+struct Packer<'a> {
+    ruler: &'a Ruler,
+    view: &'a View,
+    from: Vec<u64>,
+    to: Vec<u64>,
+    parts: Vec<u32>,
+    gaps: Vec<u8>,
+    lengths: Vec<u8>,
+    heats: Vec<u8>,
+    seens: Vec<u8>,
+}
+
+impl<'a> Packer<'a> {
+    fn new(ruler: &'a Ruler, view: &'a View) -> Self {
+        let (from, to, parts) = (Vec::new(), Vec::new(), Vec::new());
+        let (gaps, lengths, heats, seens) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { ruler, view, from, to, parts, gaps, lengths, heats, seens }
+    }
+
+    fn pack(mut self, recording: &Recording, windows: &Span<usize>, zoom: u8) -> Result<Level> {
+        recording.heat(windows.clone(), zoom, |heat| {
+            let nanos = |time| since_start(recording, time).as_nanos() as u64;
+            self.from.push(nanos(heat.time.start));
+            self.to.push(nanos(heat.time.end));
+            self.add(&heat);
+            Ok(())
+        })?;
+        let streams = [&self.gaps, &self.lengths, &self.heats, &self.seens];
+        Ok(Level {
+            zoom,
+            streams: streams.map(Vec::len),
+            packed: base64::encode(&compress_to_vec(&streams.map(Vec::as_slice).concat(), EFFORT)),
+            from: self.from,
+            to: self.to,
+            parts: self.parts,
+        })
+    }
+
+    fn add(&mut self, heat: &Heat) {
+        let (mut end, mut count) = (0, 0);
+        for part in &heat.parts {
+            for range in self.view.clip(&part.range) {
+                for (first, past) in self.ruler.place(range) {
+                    // A region that begins within a unit shares it with the one before.
+                    let first = first.max(end);
+                    if past <= first {
+                        continue;
+                    }
+                    push_number(&mut self.gaps, first - end);
+                    push_number(&mut self.lengths, past - first);
+                    self.heats.push(in_255ths(part.heat));
+                    self.seens.push(in_255ths(part.seen));
+                    (end, count) = (past, count + 1);
+                }
+            }
+        }
+        self.parts.push(count);
+    }
+}
+
+/// LEB128, unsigned: seven bits a byte, the least significant first.
+fn push_number(bytes: &mut Vec<u8>, mut number: u32) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+/// As tiles do: rounded, but never down to 0.
+fn in_255ths(share: f64) -> u8 {
+    if share <= 0.0 { 0 } else { (share * 255.0).round().clamp(1.0, 255.0) as u8 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_sevens() {
+        let mut bytes = Vec::new();
+        [0, 127, 128, 300, u32::MAX].map(|n| push_number(&mut bytes, n));
+        assert_eq!(bytes, [0, 127, 0x80, 1, 0xac, 2, 0xff, 0xff, 0xff, 0xff, 0x0f]);
+    }
+
+    #[test]
+    fn an_hour_begins_at_64_windows_a_piece() {
+        assert_eq!([1, 512, 519, 520, 18_000, 40_000].map(coarsest), [0, 0, 1, 1, 2, 3]);
+    }
+}

@@ -1,0 +1,217 @@
+//! A recording as one page: nothing else is loaded, and it shows something without JavaScript.
+//!
+//! The page holds its heat itself ([`Data::Inline`], a file to keep and to send), or fetches it
+//! ([`Data::Url`]): whoever serves [`data`] under that address makes the page live.
+
+mod base64;
+mod layouts;
+mod levels;
+mod parts;
+mod ruler;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::{Error, ErrorKind, Mappings, Result};
+use tierscope_record::Recording;
+
+use crate::areas;
+use crate::heatmap;
+use crate::ramp;
+use crate::svg::{self, escaped};
+use crate::view::{View, since_start};
+use layouts::Layouts;
+use levels::Level;
+use parts::parts;
+use ruler::Ruler;
+
+/// Where the page takes its data from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data<'a> {
+    /// From within itself.
+    Inline,
+    /// From this address, relative to the page's own; asked again and again until the recording
+    /// has ended. Each request carries the [`tag`] that the page has as `If-None-Match`: answer it
+    /// with 304 if it is still the same, else with [`data`] and the new tag as `ETag`. Any other
+    /// answer is shown as a lost connection, and tried again.
+    Url(&'a str),
+}
+
+/// What the page shows, and how much of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The part of the recording.
+    pub view: View,
+    /// Bytes that heat may take in the page. Levels of the zoom pyramid that do not fit are left
+    /// out, finest first; the coarsest is always there.
+    pub budget: usize,
+}
+
+impl Default for Options {
+    /// All of the recording in a file of less than 10 MB.
+    fn default() -> Self {
+        Self { view: View::default(), budget: 9 << 20 }
+    }
+}
+
+impl Options {
+    /// For a page that is fetched anew with every window.
+    #[must_use]
+    pub fn live() -> Self {
+        Self { view: View::default(), budget: 512 << 10 }
+    }
+}
+
+/// Areas are cut as if the map had so many rows: it can be zoomed into.
+const ROWS: usize = 1000;
+
+/// What the page's JavaScript draws.
+#[derive(Serialize)]
+struct Document {
+    tag: String,
+    /// Whether more windows may come.
+    live: bool,
+    /// Time after which to ask again.
+    poll_ms: u64,
+    target: String,
+    hot_frequency: f64,
+    from_ns: u64,
+    to_ns: u64,
+    unit_bytes: u64,
+    areas: Vec<Area>,
+    layouts: Layouts,
+    levels: Vec<Level>,
+    /// The other parts of the page by the ids of their elements, where they are fetched.
+    parts: BTreeMap<&'static str, String>,
+}
+
+/// Addresses without a gap.
+#[derive(Serialize)]
+struct Area {
+    space: u32,
+    name: String,
+    /// In hexadecimal: JSON's numbers are not as wide.
+    start: String,
+    first: u32,
+    units: u32,
+}
+
+/// The whole page.
+///
+/// # Errors
+/// As [`crate::summary`]; but a page that fetches its data can wait for the first window.
+pub fn page(recording: &Recording, options: &Options, data: Data<'_>) -> Result<String> {
+    let (parts, source) = match data {
+        Data::Inline => {
+            let document = document(recording, options, BTreeMap::new())?;
+            (parts(recording, &options.view)?, inline(&to_json(&document)?))
+        }
+        Data::Url(url) => {
+            let waiting = recording.commits().is_empty();
+            let parts = if waiting { BTreeMap::new() } else { parts(recording, &options.view)? };
+            (
+                parts,
+                format!(
+                    r#"<script type="application/json" id="data" data-url="{}"></script>"#,
+                    escaped(url)
+                ),
+            )
+        }
+    };
+    Ok(filled(&|name| match name {
+        "title" => escaped(&recording.meta().target),
+        "ramp" => ramp::css(),
+        "steps" => ramp::STEPS.to_string(),
+        "charts" => svg::css(),
+        "style" => include_str!("page.css").into(),
+        "script" => include_str!("page.js").into(),
+        "data" => source.clone(),
+        part => parts.get(part).cloned().unwrap_or_default(),
+    }))
+}
+
+/// What a page of [`Data::Url`] fetches: a JSON document.
+///
+/// # Errors
+/// As [`crate::summary`]: [`ErrorKind::Data`] before the first window.
+pub fn data(recording: &Recording, options: &Options) -> Result<String> {
+    to_json(&document(recording, options, parts(recording, &options.view)?)?)
+}
+
+/// Tells states of a recording apart: as it grows, each has another. Fit for HTTP's `ETag`, quotes
+/// included.
+#[must_use]
+pub fn tag(recording: &Recording) -> String {
+    let last = recording.commits().last().map_or(0, |row| row.row_crc);
+    let ended = if recording.is_ended() { "-ended" } else { "" };
+    format!("\"{}-{last:08x}{ended}\"", recording.commits().len())
+}
+
+fn document(
+    recording: &Recording,
+    options: &Options,
+    parts: BTreeMap<&'static str, String>,
+) -> Result<Document> {
+    let view = &options.view;
+    let windows = view.windows(recording)?;
+    let seen = layouts::distinct(recording, &windows)?;
+    let all: Vec<_> = seen.iter().map(|(_, layout)| layout.clone()).collect();
+    let shown = heatmap::shown(recording, &windows, view, &all)?;
+    let blocks = areas::blocks(&shown, ROWS);
+    let ruler = Ruler::new(blocks.into_iter().map(|block| block.range).collect());
+    let commits = recording.commits();
+    let nanos = |time| since_start(recording, time).as_nanos() as u64;
+    let window = recording.meta().window.as_millis() as u64;
+    Ok(Document {
+        tag: tag(recording),
+        live: !recording.is_ended(),
+        poll_ms: window.clamp(200, 10_000),
+        target: recording.meta().target.clone(),
+        hot_frequency: HOT_FREQUENCY,
+        from_ns: nanos(commits[windows.start].start),
+        to_ns: nanos(commits[windows.end - 1].end),
+        unit_bytes: ruler.unit_bytes(),
+        areas: areas(&ruler, &seen[seen.len() - 1].1),
+        layouts: layouts::layouts(recording, &seen, view, &ruler),
+        levels: levels::levels(recording, &windows, view, &ruler, options.budget)?,
+        parts,
+    })
+}
+
+fn areas(ruler: &Ruler, layout: &Mappings) -> Vec<Area> {
+    let area = |(range, first, units): (&tierscope_core::Range, u32, u32)| Area {
+        space: range.space.0,
+        name: layout.space_name(range.space).to_string(),
+        start: format!("{:#x}", range.start),
+        first,
+        units,
+    };
+    ruler.areas().map(area).collect()
+}
+
+fn to_json(document: &Document) -> Result<String> {
+    serde_json::to_string(document).map_err(|error| {
+        Error::new(ErrorKind::Other, "cannot write the page's data")
+            .cause(error)
+            .remedy("this is a fault of tierscope: please report it")
+    })
+}
+
+/// JSON as an element of a page: `<` never begins a tag.
+fn inline(json: &str) -> String {
+    let json = json.replace('<', "\\u003c");
+    format!(r#"<script type="application/json" id="data">{json}</script>"#)
+}
+
+/// The page, each `{{name}}` replaced by its value.
+fn filled(value: &dyn Fn(&str) -> String) -> String {
+    let mut pieces = include_str!("page.html").split("{{");
+    let mut page = pieces.next().unwrap_or_default().to_string();
+    for piece in pieces {
+        let (name, rest) = piece.split_once("}}").unwrap_or(("", piece));
+        page.push_str(&value(name));
+        page.push_str(rest);
+    }
+    page
+}

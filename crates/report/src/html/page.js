@@ -1,0 +1,538 @@
+"use strict";
+// Draws the heatmap and moves about in it. Everything else on the page stands without this.
+(() => {
+  const $ = (id) => document.getElementById(id);
+  const root = document.documentElement;
+  const canvas = $("map");
+  const context = canvas.getContext("2d");
+  const source = $("data");
+  const LEFT = 122, BOTTOM = 24, TOP = 4;
+  // An area is never thinner than this share of the map: the stack of a terabyte can be seen.
+  const LEAST_AREA = 0.012;
+
+  let model = null;
+  let view = null;
+  let cross = null;
+  let colours = null;
+  let drawing = 0;
+
+  // ---- data ----
+
+  async function inflate(text) {
+    const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  }
+
+  // The streams of a level as parts: first and past-the-last unit, heat, share looked at.
+  async function unpack(level) {
+    const bytes = await inflate(level.packed);
+    const pieces = level.parts.length;
+    const first = new Uint32Array(pieces + 1);
+    for (let i = 0; i < pieces; i++) first[i + 1] = first[i] + level.parts[i];
+    const count = first[pieces];
+    const start = new Uint32Array(count), end = new Uint32Array(count);
+    let gaps = 0, lengths = level.streams[0];
+    const heats = lengths + level.streams[1], seens = heats + level.streams[2];
+    for (let i = 0; i < pieces; i++) {
+      let at = 0;
+      for (let part = first[i]; part < first[i + 1]; part++) {
+        let scale = 1, byte;
+        do { byte = bytes[gaps++]; at += (byte & 127) * scale; scale *= 128; } while (byte > 127);
+        start[part] = at;
+        scale = 1;
+        do { byte = bytes[lengths++]; at += (byte & 127) * scale; scale *= 128; } while (byte > 127);
+        end[part] = at;
+      }
+    }
+    return {
+      from: Float64Array.from(level.from), to: Float64Array.from(level.to), first, start, end,
+      heat: bytes.subarray(heats, seens), seen: bytes.subarray(seens, seens + count),
+    };
+  }
+
+  // Areas on an axis from 0 to 1.
+  function laidOut(areas) {
+    const units = areas.reduce((sum, area) => sum + area.units, 0) || 1;
+    const weight = (area) => Math.max(area.units / units, LEAST_AREA);
+    const all = areas.reduce((sum, area) => sum + weight(area), 0) || 1;
+    let top = 0;
+    return areas.map((area) => {
+      const share = weight(area) / all;
+      const laid = { ...area, past: area.first + area.units, top, share, address: BigInt(area.start) };
+      top += share;
+      return laid;
+    });
+  }
+
+  async function load(doc) {
+    const next = { ...doc, areas: laidOut(doc.areas), levels: [], packed: null };
+    for (const level of doc.levels) {
+      next.levels.push(await unpack(level));
+      if (next.levels.length === 1) adopt(next);
+      else if (model === next) schedule();
+    }
+    root.dataset.state = "ready";
+  }
+
+  // Takes new data over. Who looks at all of it goes on doing so; who has zoomed in stays there.
+  function adopt(next) {
+    const before = model;
+    model = next;
+    const sees = (edge, all) => Math.abs(edge - all) < 1;
+    if (!view || (before && sees(view.t0, before.from_ns) && sees(view.t1, before.to_ns))) {
+      view = { ...(view || { y0: 0, y1: 1 }), t0: next.from_ns, t1: next.to_ns };
+    } else if (before && sees(view.t1, before.to_ns)) {
+      const grown = next.to_ns - before.to_ns;
+      view = { ...view, t0: view.t0 + grown, t1: view.t1 + grown };
+    }
+    for (const [name, html] of Object.entries(next.parts)) {
+      const part = $("part-" + name);
+      if (part && part.dataset.is !== html) { part.innerHTML = html; part.dataset.is = html; }
+    }
+    $("part-map").hidden = true;
+    for (const id of ["plot", "tools", "keys"]) $(id).hidden = false;
+    clamp();
+    schedule();
+  }
+
+  // ---- geometry ----
+
+  const width = () => canvas.clientWidth;
+  const right = () => (width() > 700 ? 170 : 8);
+  const plotWidth = () => Math.max(10, width() - LEFT - right());
+  const plotHeight = () => Math.max(10, canvas.clientHeight - TOP - BOTTOM);
+  const xOf = (t) => LEFT + (t - view.t0) / (view.t1 - view.t0) * plotWidth();
+  const yOf = (y) => TOP + (y - view.y0) / (view.y1 - view.y0) * plotHeight();
+  const timeAt = (x) => view.t0 + (x - LEFT) / plotWidth() * (view.t1 - view.t0);
+  const placeAt = (y) => view.y0 + (y - TOP) / plotHeight() * (view.y1 - view.y0);
+
+  // The first index at which `test` holds, of a run where it fails and then holds.
+  function firstWhere(from, end, test) {
+    while (from < end) {
+      const middle = (from + end) >> 1;
+      if (test(middle)) end = middle; else from = middle + 1;
+    }
+    return from;
+  }
+
+  function clamp() {
+    const all = model.to_ns - model.from_ns;
+    const fit = (low, high, least, from, to) => {
+      const size = Math.min(Math.max(high - low, least), to - from);
+      const start = Math.min(Math.max(low + (high - low - size) / 2, from), to - size);
+      return [start, start + size];
+    };
+    [view.t0, view.t1] = fit(view.t0, view.t1, Math.min(all, 1e6), model.from_ns, model.to_ns);
+    [view.y0, view.y1] = fit(view.y0, view.y1, 1e-9, 0, 1);
+    canvas.dataset.view = [view.t0, view.t1, view.y0, view.y1].join(" ");
+  }
+
+  // The finest level whose visible pieces are at least a pixel wide and not too many to draw.
+  function levelFor(pixels) {
+    const fine = (level) => {
+      const from = firstWhere(0, level.to.length, (i) => level.to[i] > view.t0);
+      const end = firstWhere(0, level.from.length, (i) => level.from[i] >= view.t1);
+      return end - from <= pixels && level.first[end] - level.first[from] <= 2e6;
+    };
+    return model.levels.findLast(fine) || model.levels[0];
+  }
+
+  // ---- colours ----
+
+  function readColours() {
+    const probe = document.createElement("span");
+    document.body.append(probe);
+    const style = getComputedStyle(probe);
+    const resolved = (value) => { probe.style.color = value; return style.color; };
+    const packed = (value) => {
+      const [r, g, b] = resolved(value).match(/[\d.]+/g).map(Number);
+      return (255 << 24 | b << 16 | g << 8 | r) >>> 0;
+    };
+    const steps = Number(canvas.dataset.steps);
+    const ramp = Array.from({ length: steps }, (_, step) => packed(`var(--h${step})`));
+    // Step 0 is exactly cold; heat takes the others by its square root.
+    const step = (heat) => (heat === 0 ? 0 : 1 + Math.min(steps - 2, Math.floor(Math.sqrt(heat / 255) * (steps - 1))));
+    const heat = Uint32Array.from({ length: 256 }, (_, value) => ramp[step(value)]);
+    colours = { heat, unseen: packed("var(--unseen)"), ink: resolved("var(--ink)"), faint: resolved("var(--faint)"), line: resolved("var(--line)") };
+    probe.remove();
+  }
+
+  // ---- drawing ----
+
+  function schedule() {
+    if (!drawing) drawing = requestAnimationFrame(() => { drawing = 0; draw(); });
+  }
+
+  function draw() {
+    if (!model || !view) return;
+    if (!colours) readColours();
+    const scale = window.devicePixelRatio || 1;
+    const [w, h] = [Math.round(width() * scale), Math.round(canvas.clientHeight * scale)];
+    if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; }
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, w, h);
+    drawHeat(scale);
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.font = "12px system-ui, sans-serif";
+    drawAreas();
+    drawNames();
+    drawTime();
+    if (cross) drawCross();
+  }
+
+  // The visible areas: units to pixel rows, and the rows that they take.
+  function bands(rows) {
+    const size = view.y1 - view.y0;
+    return model.areas.map((area) => {
+      const scale = area.share / area.units / size * rows;
+      const top = (area.top - view.y0) / size * rows;
+      const low = Math.max(0, top), high = Math.min(rows, top + area.share / size * rows);
+      return { area, scale, offset: top - area.first * scale, low, high };
+    }).filter((band) => band.high > band.low);
+  }
+
+  function drawHeat(scale) {
+    const columns = Math.round(plotWidth() * scale), rows = Math.round(plotHeight() * scale);
+    const image = context.createImageData(columns, rows);
+    const pixels = new Uint32Array(image.data.buffer);
+    const visible = bands(rows);
+    fillMapped(pixels, columns, visible);
+    const level = levelFor(columns / scale);
+    const peak = $("peak").checked;
+    const sum = new Float32Array(rows + 1), weight = new Float32Array(rows + 1);
+    const perNano = columns / (view.t1 - view.t0);
+    let piece = firstWhere(0, level.to.length, (i) => level.to[i] > view.t0);
+    for (; piece < level.from.length && level.from[piece] < view.t1; piece++) {
+      const x0 = Math.max(0, Math.floor((level.from[piece] - view.t0) * perNano));
+      const x1 = Math.min(columns, Math.max(x0 + 1, Math.floor((level.to[piece] - view.t0) * perNano)));
+      sum.fill(0); weight.fill(0);
+      for (const band of visible) addParts(level, piece, band, sum, weight, peak);
+      for (let row = 0; row < rows; row++) {
+        if (weight[row] === 0) continue;
+        const heat = peak ? sum[row] : sum[row] / weight[row];
+        const colour = colours.heat[Math.min(255, Math.ceil(heat))];
+        for (let x = x0, at = row * columns + x0; x < x1; x++) pixels[at++] = colour;
+      }
+    }
+    context.putImageData(image, Math.round(LEFT * scale), Math.round(TOP * scale));
+  }
+
+  // Adds up a piece's parts in a band by pixel rows, each as far as it covers the row.
+  function addParts(level, piece, band, sum, weight, peak) {
+    const { scale, offset, low, high, area } = band;
+    const least = Math.max(area.first, Math.floor((low - offset) / scale));
+    const most = Math.min(area.past, Math.ceil((high - offset) / scale));
+    const last = level.first[piece + 1];
+    let part = firstWhere(level.first[piece], last, (i) => level.end[i] > least);
+    for (; part < last && level.start[part] < most; part++) {
+      const heat = level.heat[part], seen = level.seen[part];
+      const from = Math.max(low, level.start[part] * scale + offset);
+      const to = Math.min(high, level.end[part] * scale + offset);
+      for (let row = Math.floor(from); row < to; row++) {
+        const share = (Math.min(to, row + 1) - Math.max(from, row)) * seen;
+        if (!(share > 0)) continue;
+        weight[row] += share;
+        if (peak) sum[row] = Math.max(sum[row], heat); else sum[row] += share * heat;
+      }
+    }
+  }
+
+  // What is mapped at a moment: from when until when, and which mappings.
+  function momentAt(t) {
+    const moments = model.layouts.moments;
+    return moments[Math.max(0, firstWhere(0, moments.length, (i) => moments[i].from > t) - 1)];
+  }
+
+  function fillMapped(pixels, columns, visible) {
+    const moments = model.layouts.moments;
+    const perNano = columns / (view.t1 - view.t0);
+    moments.forEach((moment, i) => {
+      const until = i + 1 < moments.length ? moments[i + 1].from : model.to_ns;
+      const x0 = Math.max(0, Math.floor((moment.from - view.t0) * perNano));
+      const x1 = Math.min(columns, Math.ceil((until - view.t0) * perNano));
+      if (x1 <= x0) return;
+      for (const band of visible) {
+        for (const [first, past] of moment.mappings) {
+          if (past <= band.area.first || first >= band.area.past) continue;
+          const from = Math.floor(Math.max(band.low, first * band.scale + band.offset));
+          const to = Math.min(band.high, past * band.scale + band.offset);
+          for (let row = from; row < to; row++) pixels.fill(colours.unseen, row * columns + x0, row * columns + x1);
+        }
+      }
+    });
+  }
+
+  const hex = (address) => "0x" + address.toString(16);
+
+  // Addresses at round places of each area, and a line between areas.
+  function drawAreas() {
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    const unit = BigInt(model.unit_bytes);
+    let free = -Infinity;
+    for (const { area, low, high, scale, offset } of bands(plotHeight())) {
+      context.fillStyle = colours.faint;
+      context.fillRect(LEFT - 6, TOP + low, 6, 1);
+      if (low > 0) { context.fillStyle = colours.line; context.fillRect(LEFT, TOP + low, plotWidth(), 1); }
+      const step = 2 ** Math.max(0, Math.ceil(Math.log2(36 / scale)));
+      let at = area.first + Math.max(0, Math.floor((low - offset) / scale) - area.first);
+      for (let count = 0; count < 100; count++) {
+        const y = at * scale + offset;
+        if (y >= high || at >= area.past) break;
+        if (y >= low - 1 && y - free >= 14) {
+          context.fillStyle = colours.faint;
+          const text = hex(area.address + BigInt(Math.round(at - area.first)) * unit);
+          context.fillText(text, LEFT - 8, TOP + Math.min(Math.max(y, 6), plotHeight() - 4));
+          context.fillRect(LEFT - 4, TOP + y, 4, 1);
+          free = y;
+        }
+        const inArea = at - area.first;
+        at = area.first + (Math.floor(inArea / step) + 1) * step;
+      }
+    }
+  }
+
+  const nameOf = (mapping) => model.layouts.names[mapping[2]];
+  const shortened = (name, room) => (name.length > room ? "…" + name.slice(1 - room) : name);
+
+  // The names of what is mapped at the end of the time shown, at the right where there is room.
+  function drawNames() {
+    const moment = momentAt(view.t1 - 1);
+    if (right() < 100 || !moment) return;
+    context.textAlign = "left";
+    context.fillStyle = colours.faint;
+    let free = -Infinity, before = null;
+    for (const band of bands(plotHeight())) {
+      for (const mapping of moment.mappings) {
+        if (mapping[1] <= band.area.first || mapping[0] >= band.area.past) continue;
+        const from = Math.max(band.low, mapping[0] * band.scale + band.offset);
+        const to = Math.min(band.high, mapping[1] * band.scale + band.offset);
+        const y = Math.max(from + 6, free + 13);
+        if (to <= from || y > Math.max(to, from + 7) || (nameOf(mapping) === before && from - free < 60)) continue;
+        context.fillText(shortened(nameOf(mapping), 24), LEFT + plotWidth() + 8, TOP + y, right() - 10);
+        free = y; before = nameOf(mapping);
+      }
+    }
+  }
+
+  const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 3e4, 6e4, 12e4, 3e5, 6e5, 12e5, 18e5, 36e5, 72e5, 144e5, 432e5, 864e5];
+
+  function duration(ns, step) {
+    const ms = ns / 1e6;
+    if (ms < 1000 && step < 1000) return `${+ms.toFixed(3)} ms`;
+    if (ms < 60000) return `${+(ms / 1000).toFixed(3)} s`;
+    const seconds = +(ms / 1000 % 60).toFixed(step < 1000 ? 3 : 0), minutes = Math.floor(ms / 60000);
+    const tail = seconds ? ` ${seconds} s` : "";
+    return minutes < 60 ? `${minutes} min${tail}` : `${Math.floor(minutes / 60)} h ${minutes % 60} min${tail}`;
+  }
+
+  function drawTime() {
+    const y = TOP + plotHeight();
+    const least = (view.t1 - view.t0) / 1e6 / Math.max(2, plotWidth() / 90);
+    const step = STEPS.find((step) => step >= least) || Math.ceil(least / 864e5) * 864e5;
+    context.textAlign = "center";
+    context.textBaseline = "top";
+    for (let ms = Math.ceil(view.t0 / 1e6 / step) * step; ms * 1e6 <= view.t1; ms += step) {
+      const x = xOf(ms * 1e6);
+      context.fillStyle = colours.faint;
+      context.fillRect(x, y, 1, 5);
+      if (x < LEFT + plotWidth() - 20 || right() > 100) context.fillText(duration(ms * 1e6, step), x, y + 8);
+    }
+  }
+
+  function drawCross() {
+    context.fillStyle = colours.ink;
+    context.fillRect(LEFT, cross.y, plotWidth(), 1);
+    context.fillRect(cross.x, TOP, 1, plotHeight());
+  }
+
+  // ---- what is where ----
+
+  function at(x, y) {
+    if (!model || x < LEFT || x >= LEFT + plotWidth() || y < TOP || y >= TOP + plotHeight()) return null;
+    const t = timeAt(x), place = placeAt(y);
+    const area = model.areas.findLast((area) => area.top <= place);
+    if (!area) return null;
+    const unit = Math.min(area.past - 1, area.first + Math.floor((place - area.top) / area.share * area.units));
+    const moment = momentAt(t);
+    const mapping = moment && moment.mappings.find((m) => m[0] <= unit && unit < m[1]);
+    return { t, unit, area, name: mapping ? nameOf(mapping) : null, ...partAt(t, unit) };
+  }
+
+  function partAt(t, unit) {
+    const level = levelFor(plotWidth());
+    const piece = firstWhere(0, level.to.length, (i) => level.to[i] > t);
+    if (piece === level.to.length || level.from[piece] > t) return {};
+    const time = { from: level.from[piece], to: level.to[piece] };
+    const part = firstWhere(level.first[piece], level.first[piece + 1], (i) => level.end[i] > unit);
+    if (part === level.first[piece + 1] || level.start[part] > unit) return time;
+    return { ...time, bytes: (level.end[part] - level.start[part]) * model.unit_bytes, heat: level.heat[part] / 255, seen: level.seen[part] / 255 };
+  }
+
+  function size(bytes) {
+    const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let power = 0;
+    while (bytes >= 1024 && power < 5) { bytes /= 1024; power++; }
+    return `${+bytes.toFixed(1)} ${units[power]}`;
+  }
+
+  function describe(here) {
+    const address = here.area.address + BigInt(here.unit - here.area.first) * BigInt(model.unit_bytes);
+    const percent = (share) => `${(share * 100).toFixed(1)} %`;
+    const lines = [`${here.name ?? "not mapped"} · ${here.area.name}`];
+    lines.push(`${hex(address)} at ${duration(here.t, 100)}`);
+    if (here.heat === undefined) lines.push("not looked at");
+    else {
+      const hot = here.heat >= model.hot_frequency ? ", hot" : "";
+      lines.push(`frequency ${percent(here.heat)}${hot} (${size(here.bytes)} over ${duration(here.to - here.from, 1)})`);
+      if (here.seen < 1) lines.push(`looked at ${percent(here.seen)} of it`);
+    }
+    return lines.join("\n");
+  }
+
+  function show(x, y) {
+    const tip = $("tip"), here = at(x, y);
+    tip.hidden = !here;
+    if (!here) return;
+    tip.textContent = describe(here);
+    const left = x + 16 + tip.offsetWidth > width() ? x - 16 - tip.offsetWidth : x + 16;
+    tip.style.left = `${Math.max(0, left)}px`;
+    tip.style.top = `${Math.min(y + 12, canvas.clientHeight - tip.offsetHeight)}px`;
+  }
+
+  // ---- moving ----
+
+  function zoom(time, address, x = LEFT + plotWidth() / 2, y = TOP + plotHeight() / 2) {
+    if (!view) return;
+    const t = timeAt(x), place = placeAt(y);
+    view.t0 = t - (t - view.t0) * time; view.t1 = t + (view.t1 - t) * time;
+    view.y0 = place - (place - view.y0) * address; view.y1 = place + (view.y1 - place) * address;
+    moved();
+  }
+
+  function pan(dx, dy) {
+    if (!view) return;
+    const time = dx / plotWidth() * (view.t1 - view.t0), place = dy / plotHeight() * (view.y1 - view.y0);
+    view.t0 += time; view.t1 += time; view.y0 += place; view.y1 += place;
+    moved();
+  }
+
+  function moved() { clamp(); schedule(); }
+
+  function moveCross(dx, dy) {
+    const start = cross || { x: LEFT + plotWidth() / 2, y: TOP + plotHeight() / 2 };
+    const within = (value, low, size) => Math.min(Math.max(value, low), low + size - 1);
+    cross = { x: within(start.x + dx, LEFT, plotWidth()), y: within(start.y + dy, TOP, plotHeight()) };
+    show(cross.x, cross.y);
+    const here = at(cross.x, cross.y);
+    $("readout").textContent = here ? describe(here).replaceAll("\n", " · ") : "";
+    schedule();
+  }
+
+  const actions = {
+    in: () => zoom(0.5, 0.5), out: () => zoom(2, 2), time: () => zoom(0.5, 1), untime: () => zoom(2, 1),
+    address: () => zoom(1, 0.5), unaddress: () => zoom(1, 2),
+    reset: () => { if (view) { view = { t0: model.from_ns, t1: model.to_ns, y0: 0, y1: 1 }; moved(); } },
+    peak: () => { $("peak").checked = !$("peak").checked; schedule(); },
+  };
+  const keys = { "+": "in", "=": "in", "-": "out", "−": "out", t: "time", T: "untime", a: "address", A: "unaddress", 0: "reset", Home: "reset", p: "peak" };
+  const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+  canvas.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const arrow = arrows[event.key];
+    if (arrow && event.shiftKey) moveCross(arrow[0] * 8, arrow[1] * 8);
+    else if (arrow) pan(arrow[0] * plotWidth() / 8, arrow[1] * plotHeight() / 8);
+    else if (keys[event.key]) actions[keys[event.key]]();
+    else if (event.key === "Escape") { cross = null; $("tip").hidden = true; schedule(); }
+    else return;
+    event.preventDefault();
+  });
+
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    const factor = Math.exp((event.deltaY || event.deltaX) * (event.deltaMode === 1 ? 0.05 : 0.0015));
+    zoom(event.altKey ? 1 : factor, event.shiftKey ? 1 : factor, event.offsetX, event.offsetY);
+    show(event.offsetX, event.offsetY);
+  }, { passive: false });
+
+  let held = null;
+  canvas.addEventListener("pointerdown", (event) => {
+    held = { x: event.offsetX, y: event.offsetY };
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (held) {
+      pan(held.x - event.offsetX, held.y - event.offsetY);
+      held = { x: event.offsetX, y: event.offsetY };
+    }
+    show(event.offsetX, event.offsetY);
+  });
+  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => { held = null; });
+  canvas.addEventListener("pointerleave", () => { $("tip").hidden = true; });
+  canvas.addEventListener("dblclick", (event) => zoom(0.5, 0.5, event.offsetX, event.offsetY));
+
+  for (const button of document.querySelectorAll("[data-do]")) {
+    button.addEventListener("click", () => actions[button.dataset.do]());
+  }
+  $("peak").addEventListener("change", schedule);
+
+  // ---- theme ----
+
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
+
+  function themed() {
+    $("theme").textContent = isDark() ? "Light" : "Dark";
+    colours = null;
+    schedule();
+  }
+
+  // A page opened as a file may have no storage.
+  const stored = (act) => { try { return act(localStorage); } catch { return null; } };
+
+  $("theme").addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    stored((storage) => storage.setItem("tierscope-theme", root.dataset.theme));
+    themed();
+  });
+  dark.addEventListener("change", themed);
+  const kept = stored((storage) => storage.getItem("tierscope-theme"));
+  if (kept === "light" || kept === "dark") root.dataset.theme = kept;
+  $("theme").hidden = false;
+  themed();
+  new ResizeObserver(schedule).observe(canvas);
+
+  // ---- where the data comes from ----
+
+  const say = (text) => { if ($("status").textContent !== text) $("status").textContent = text; };
+  const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+  async function follow(url) {
+    let tag = null, wait = 1000;
+    for (;;) {
+      try {
+        const answer = await fetch(url, { cache: "no-store", headers: tag ? { "If-None-Match": tag } : {} });
+        if (answer.status === 200) {
+          const doc = await answer.json();
+          await load(doc);
+          ({ tag, poll_ms: wait } = doc);
+          if (!doc.live) return say("Ended");
+        } else if (answer.status !== 304) throw new Error(`status ${answer.status}`);
+        say("Live");
+      } catch {
+        say(model ? "Connection lost; trying again" : "Waiting for the first window");
+        wait = 1000;
+      }
+      await pause(wait);
+    }
+  }
+
+  if (source.dataset.url) follow(source.dataset.url);
+  else load(JSON.parse(source.textContent)).catch((error) => {
+    // The static map stays.
+    say(`Not interactive: ${error.message}`);
+    root.dataset.state = "failed";
+  });
+})();

@@ -1,0 +1,162 @@
+//! What the page shows without JavaScript: charts and tables, by the ids of their elements.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use tierscope_core::Result;
+use tierscope_record::Recording;
+
+use crate::ages::{Ages, ages};
+use crate::heatmap::{Grid, heatmap};
+use crate::human;
+use crate::regions::{RegionRow, Regions, RegionsOptions, regions};
+use crate::summary::{Summary, summary};
+use crate::svg::{self, escaped};
+use crate::view::View;
+use crate::wss::{Wss, wss};
+
+/// Cells of the map without JavaScript.
+const MAP: Grid = Grid { columns: 160, rows: 90 };
+/// Mappings in the table of the hottest.
+const HOTTEST: usize = 15;
+
+/// Parts of a page, as HTML.
+pub(super) type Parts = BTreeMap<&'static str, String>;
+
+/// Every part, of what is in view.
+pub(super) fn parts(recording: &Recording, view: &View) -> Result<Parts> {
+    let summary = summary(recording, view)?;
+    let wss = wss(recording, view)?;
+    let ages = ages(recording, view)?;
+    let regions = regions(recording, view, &RegionsOptions::default())?;
+    let map = heatmap(recording, view, MAP)?;
+    Ok(BTreeMap::from([
+        ("subtitle", subtitle(&summary)),
+        ("map", svg::within_page(&map)),
+        ("legend", svg::legend()),
+        ("footprint", footprint(&wss)),
+        ("wss", working_set(&wss)),
+        ("ages", by_age(&ages)),
+        ("hottest", hottest(&regions)),
+        ("about", about(&summary)),
+    ]))
+}
+
+fn subtitle(summary: &Summary) -> String {
+    let hot = &summary.hot_bytes;
+    escaped(&format!(
+        "{} · {} mapped · {} hot at the end, {} in the median",
+        summary.length(),
+        human::bytes(summary.mapped_bytes.now),
+        human::bytes(hot.now),
+        human::bytes(hot.p50)
+    ))
+}
+
+fn footprint(wss: &Wss) -> String {
+    pair(&svg::mapped(&wss.over_time), &svg::course(&wss.over_time))
+}
+
+fn working_set(wss: &Wss) -> String {
+    let row = |row: &crate::wss::Percentile| {
+        [
+            format!("{} %", row.percent),
+            human::bytes(row.accessed_bytes),
+            human::bytes(row.hot_bytes),
+        ]
+    };
+    let table = table(&wss.definition(), ["windows", "accessed", "hot"], wss.shown().map(row));
+    pair(&svg::distribution(wss), &table)
+}
+
+fn by_age(ages: &Ages) -> String {
+    let row = |bin: &crate::ages::AgeBin| {
+        let age = human::duration(std::time::Duration::from_nanos(bin.from_ns));
+        let [hot, warm, cold] = [bin.hot_bytes, bin.warm_bytes, bin.cold_bytes].map(human::bytes);
+        [age, hot, warm, cold]
+    };
+    let heads = ["age from", "hot", "accessed", "cold"];
+    pair(&svg::histogram(ages), &table(&ages.definition(), heads, ages.bins.iter().map(row)))
+}
+
+/// Hot bytes and mean frequency of a mapping.
+#[derive(Default)]
+struct Share {
+    bytes: u64,
+    hot: u64,
+    /// Frequency times bytes.
+    heat: f64,
+}
+
+fn hottest(regions: &Regions) -> String {
+    let mut shares = BTreeMap::<(u32, String), Share>::new();
+    for row in &regions.regions {
+        let share = shares.entry((row.space, RegionRow::label(row))).or_default();
+        share.bytes += row.bytes;
+        share.hot += if row.hot { row.bytes } else { 0 };
+        share.heat += row.frequency * row.bytes as f64;
+    }
+    let mut shares: Vec<_> = shares.into_iter().collect();
+    shares.sort_by_key(|(_, share)| std::cmp::Reverse((share.hot, share.heat as u64)));
+    let row = |((space, name), share): &((u32, String), Share)| {
+        let frequency = share.heat / share.bytes.max(1) as f64;
+        [
+            name.clone(),
+            space.to_string(),
+            human::bytes(share.bytes),
+            human::bytes(share.hot),
+            human::percent(frequency),
+        ]
+    };
+    let [from, to] = [regions.from_ns, regions.to_ns]
+        .map(|ns| human::duration(std::time::Duration::from_nanos(ns)));
+    let heads = ["mapping", "space", "looked at", "hot", "mean frequency"];
+    table(&format!("mean from {from} to {to}"), heads, shares.iter().take(HOTTEST).map(row))
+}
+
+fn about(summary: &Summary) -> String {
+    let mut facts = summary.facts();
+    facts.push(("CPU", summary.cpu()));
+    let mut html = String::from("<table>\n");
+    for (name, value) in facts {
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            html,
+            r#"<tr><th scope="row">{}</th><td class="text">{}</td></tr>"#,
+            escaped(name),
+            escaped(&value)
+        );
+    }
+    html.push_str("</table>\n");
+    html
+}
+
+fn pair(left: &str, right: &str) -> String {
+    format!("<div class=\"pair\"><figure>{left}</figure>{right}</div>\n")
+}
+
+fn table<const N: usize>(
+    caption: &str,
+    heads: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
+    let mut html =
+        format!("<div class=\"scroll\"><table><caption>{}</caption>\n<tr>", escaped(caption));
+    for head in heads {
+        let _ = write!(html, r#"<th scope="col">{head}</th>"#);
+    }
+    html.push_str("</tr>\n");
+    for row in rows {
+        html.push_str("<tr>");
+        for (index, cell) in row.iter().enumerate() {
+            let cell = escaped(cell);
+            let _ = match index {
+                0 => write!(html, r#"<th scope="row">{cell}</th>"#),
+                _ => write!(html, "<td>{cell}</td>"),
+            };
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</table></div>\n");
+    html
+}

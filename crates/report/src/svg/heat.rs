@@ -1,0 +1,164 @@
+//! The heatmap as SVG.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use tierscope_core::metrics::HOT_FREQUENCY;
+
+use super::{Anchor, Svg, short, time_ticks};
+use crate::heatmap::{Area, Cell, Heatmap, Row};
+use crate::{human, ramp};
+
+const WIDTH: f64 = 960.0;
+const LEFT: f64 = 122.0;
+const RIGHT: f64 = 170.0;
+const TOP: f64 = 28.0;
+const BOTTOM: f64 = 62.0;
+const ROW: f64 = 5.0;
+/// Between two areas.
+const GAP: f64 = 16.0;
+/// Labels closer than this would overlap.
+const LINE: f64 = 13.0;
+
+/// The heatmap as an SVG file for white paper: addresses downwards, time to the right, a legend.
+#[must_use]
+pub fn heatmap(map: &Heatmap) -> String {
+    let mut svg = drawn(map, TOP, BOTTOM);
+    let [from, to] = [map.from_ns, map.to_ns].map(|ns| human::duration(Duration::from_nanos(ns)));
+    let title = format!(
+        "{}: heat from {from} to {to}, a row is {}",
+        map.target,
+        human::bytes(map.row_bytes)
+    );
+    svg.text(LEFT, 16.0, Anchor::Start, "head", &title);
+    let y = svg.height - 22.0;
+    draw_legend(&mut svg, LEFT, y);
+    svg.file()
+}
+
+/// The same within the page, without title and legend.
+pub(crate) fn within_page(map: &Heatmap) -> String {
+    drawn(map, 4.0, 30.0).element()
+}
+
+/// What the colours mean, as an element of the page.
+pub(crate) fn legend() -> String {
+    let mut svg = Svg::new(WIDTH, 26.0, "What the colours mean");
+    draw_legend(&mut svg, LEFT, 4.0);
+    svg.element()
+}
+
+fn drawn(map: &Heatmap, top: f64, bottom: f64) -> Svg {
+    let rows: usize = map.areas.iter().map(|area| area.rows.len()).sum();
+    let gaps = map.areas.len().saturating_sub(1) as f64 * GAP;
+    let height = top + rows as f64 * ROW + gaps + bottom;
+    let mut svg = Svg::new(WIDTH, height, &format!("Heat of {} by address and time", map.target));
+    let mut y = top;
+    for (index, area) in map.areas.iter().enumerate() {
+        if index > 0 {
+            draw_gap(&mut svg, area, y);
+            y += GAP;
+        }
+        draw_cells(&mut svg, &area.rows, y);
+        draw_labels(&mut svg, area, y);
+        y += area.rows.len() as f64 * ROW;
+    }
+    draw_time(&mut svg, map, y);
+    svg
+}
+
+/// One path for each colour: runs of like cells are one stroke of it.
+fn draw_cells(svg: &mut Svg, rows: &[Row], top: f64) {
+    let mut paths = BTreeMap::<usize, String>::new();
+    let columns = rows.first().map_or(1, |row| row.cells.len()).max(1);
+    let x = |column: usize| LEFT + column as f64 / columns as f64 * (WIDTH - LEFT - RIGHT);
+    for (index, row) in rows.iter().enumerate() {
+        let y = top + index as f64 * ROW;
+        let mut column = 0;
+        for run in row.cells.chunk_by(|a, b| class(a) == class(b)) {
+            let (from, to) = (x(column), x(column + run.len()));
+            column += run.len();
+            let Some(class) = class(&run[0]) else { continue };
+            let path = paths.entry(class).or_default();
+            // Writing to a string does not fail.
+            let _ =
+                write!(path, "M{} {}H{}v{ROW}H{}z", short(from), short(y), short(to), short(from));
+        }
+    }
+    for (class, path) in paths {
+        let name = if class == ramp::STEPS { "unseen".into() } else { format!("h{class}") };
+        svg.raw(format_args!(r#"<path class="{name}" shape-rendering="crispEdges" d="{path}"/>"#));
+    }
+}
+
+/// The step of a cell's colour; one past the last for what was not looked at.
+fn class(cell: &Cell) -> Option<usize> {
+    match cell {
+        Cell::Unmapped => None,
+        Cell::NotLookedAt => Some(ramp::STEPS),
+        Cell::Heat(heat) => Some(ramp::step(*heat)),
+    }
+}
+
+fn draw_gap(svg: &mut Svg, area: &Area, y: f64) {
+    let middle = y + GAP / 2.0 + 4.0;
+    let text = match area.gap_before {
+        Some(gap) => format!("gap of {}", human::bytes(gap)),
+        None => area.name.clone(),
+    };
+    svg.text((LEFT + WIDTH - RIGHT) / 2.0, middle, Anchor::Middle, "faint", &text);
+}
+
+/// Addresses at the left, names of mappings at the right, as far apart as they can be read.
+fn draw_labels(svg: &mut Svg, area: &Area, top: f64) {
+    let (mut address, mut name) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+    let mut before = None;
+    for (index, row) in area.rows.iter().enumerate() {
+        let y = top + index as f64 * ROW;
+        if index == 0
+            || (row.start.is_multiple_of(8 * (row.end - row.start)) && y - address > 3.0 * LINE)
+        {
+            svg.line((LEFT - 5.0, y), (LEFT, y), "axis");
+            svg.text(LEFT - 8.0, y + 8.0, Anchor::End, "faint", &format!("{:#x}", row.start));
+            address = y;
+        }
+        if before != Some(&row.mapping) && !row.mapping.is_empty() && y - name >= LINE {
+            let text = human::tail(&row.mapping, 22);
+            svg.text(WIDTH - RIGHT + 8.0, y + 8.0, Anchor::Start, "faint", &text);
+            name = y;
+        }
+        before = Some(&row.mapping);
+    }
+}
+
+fn draw_time(svg: &mut Svg, map: &Heatmap, y: f64) {
+    svg.line((LEFT, y), (WIDTH - RIGHT, y), "axis");
+    let span = (map.to_ns - map.from_ns).max(1) as f64;
+    for at in time_ticks(map.from_ns, map.to_ns, 8) {
+        let x = LEFT + (at - map.from_ns) as f64 / span * (WIDTH - LEFT - RIGHT);
+        svg.line((x, y), (x, y + 5.0), "axis");
+        let text = human::duration(Duration::from_nanos(at));
+        svg.text(x, y + 18.0, Anchor::Middle, "faint", &text);
+    }
+}
+
+fn draw_legend(svg: &mut Svg, x: f64, y: f64) {
+    const STEP: f64 = 12.0;
+    svg.text(x, y + 10.0, Anchor::Start, "faint", "frequency 0");
+    let start = x + 78.0;
+    for step in 0..ramp::STEPS {
+        let at = (start + step as f64 * STEP, y);
+        let from = human::percent(ramp::least(step));
+        let hint = if step == 0 { "exactly 0".into() } else { format!("from {from}") };
+        svg.bar(at, (STEP, 12.0), &format!("h{step}"), &hint);
+    }
+    let hot = start + STEP * ramp::step(HOT_FREQUENCY) as f64;
+    svg.line((hot, y - 3.0), (hot, y + 15.0), "axis");
+    let end = start + ramp::STEPS as f64 * STEP;
+    svg.text(end + 6.0, y + 10.0, Anchor::Start, "faint", "1");
+    let share = human::percent(HOT_FREQUENCY);
+    svg.text(end + 24.0, y + 10.0, Anchor::Start, "faint", &format!("line: hot from {share}"));
+    svg.bar((end + 160.0, y), (STEP, 12.0), "unseen", "not looked at");
+    svg.text(end + 178.0, y + 10.0, Anchor::Start, "faint", "not looked at; blank: not mapped");
+}

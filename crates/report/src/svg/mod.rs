@@ -1,0 +1,188 @@
+//! Charts as SVG: vector axes with units, in print and on the page alike.
+//!
+//! A chart speaks of colours by custom properties of CSS. Within the page they follow its theme;
+//! a file of its own carries the values for white paper ([`file`]).
+
+mod ages;
+mod frame;
+mod heat;
+mod wss;
+
+use std::fmt::{Display, Write};
+
+use crate::ramp;
+
+pub use ages::ages;
+pub use heat::heatmap;
+pub use wss::wss;
+
+pub(crate) use ages::histogram;
+pub(crate) use heat::{legend, within_page};
+pub(crate) use wss::{course, distribution, mapped};
+
+/// Text as XML, also within quotes.
+pub(crate) fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    // Control characters have no place in XML, however they are written.
+    let text: String = text.chars().filter(|c| !c.is_control() || *c == '\n').collect();
+    text.replace('"', "&quot;")
+}
+
+/// A chart being drawn. Lengths are pixels of 1/96 inch.
+pub(crate) struct Svg {
+    body: String,
+    width: f64,
+    height: f64,
+    title: String,
+}
+
+/// How a text stands to its place.
+#[derive(Clone, Copy)]
+pub(crate) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A length, as short as it can be written to a hundredth.
+pub(crate) fn short(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+fn listed(points: impl Iterator<Item = (f64, f64)>) -> String {
+    let points: Vec<_> = points.map(|(x, y)| format!("{},{}", short(x), short(y))).collect();
+    points.join(" ")
+}
+
+impl Svg {
+    pub(crate) fn new(width: f64, height: f64, title: &str) -> Self {
+        Self { body: String::new(), width, height, title: title.into() }
+    }
+
+    /// Anything; what comes from outside must be [`escaped`].
+    pub(crate) fn raw(&mut self, text: impl Display) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.body, "{text}");
+    }
+
+    pub(crate) fn text(&mut self, x: f64, y: f64, anchor: Anchor, class: &str, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let (x, y, text) = (short(x), short(y), escaped(text));
+        self.raw(format_args!(
+            r#"<text x="{x}" y="{y}" text-anchor="{anchor}" class="{class}">{text}</text>"#
+        ));
+    }
+
+    pub(crate) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
+        let [x1, y1, x2, y2] = [x1, y1, x2, y2].map(short);
+        self.raw(format_args!(
+            r#"<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{class}"/>"#
+        ));
+    }
+
+    /// A rectangle that says `hint` under the pointer.
+    pub(crate) fn bar(&mut self, at: (f64, f64), size: (f64, f64), class: &str, hint: &str) {
+        let [x, y, w, h] = [at.0, at.1, size.0, size.1].map(short);
+        let hint = escaped(hint);
+        self.raw(format_args!(
+            r#"<rect x="{x}" y="{y}" width="{w}" height="{h}" class="{class}"><title>{hint}</title></rect>"#
+        ));
+    }
+
+    /// The points joined by straight lines.
+    pub(crate) fn path(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
+        let points = listed(points);
+        self.raw(format_args!(r#"<polyline points="{points}" class="{class}"/>"#));
+    }
+
+    /// What the points enclose.
+    pub(crate) fn area(&mut self, points: impl Iterator<Item = (f64, f64)>, class: &str) {
+        let points = listed(points);
+        self.raw(format_args!(r#"<polygon points="{points}" class="{class}"/>"#));
+    }
+
+    /// As an element of the page.
+    pub(crate) fn element(&self) -> String {
+        let Svg { body, width, height, title } = self;
+        format!(
+            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" class="chart"><title>{}</title>
+{body}</svg>
+"#,
+            escaped(title)
+        )
+    }
+
+    /// As a file of its own, for white paper.
+    pub(crate) fn file(&self) -> String {
+        let element = self.element();
+        let (head, rest) = element.split_once("</title>").unwrap_or(("", &element));
+        format!(
+            "{head}</title>\n<style>\n{}{}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>{rest}",
+            paper(),
+            css()
+        )
+    }
+}
+
+/// How charts look, by the properties of the page or of [`paper`].
+pub(crate) fn css() -> String {
+    let mut css = String::from(include_str!("chart.css"));
+    for step in 0..ramp::STEPS {
+        let _ = writeln!(css, ".chart .h{step} {{ fill: var(--h{step}); }}");
+    }
+    css
+}
+
+/// The values of the properties on white paper.
+fn paper() -> String {
+    let mut css = String::from(
+        "svg { --ink: #1b1f27; --faint: #4a5260; --line: #d5dae3; --hot: #c8323c; --warm: #e69f00; --cold: #7f93b8; --mapped: #56657f;",
+    );
+    for step in 0..ramp::STEPS {
+        let _ = write!(css, " --h{step}: {};", ramp::on_paper(step));
+    }
+    let _ = writeln!(css, " --unseen: {}; }}", ramp::unseen_on_paper());
+    css
+}
+
+/// Round sizes from 0 to `most` bytes, about `count` of them: 1, 2, 4, … of a binary unit.
+pub(crate) fn byte_ticks(most: u64, count: u64) -> Vec<u64> {
+    let step = (most / count.max(1)).max(1).next_power_of_two();
+    (0..=most / step).map(|n| n * step).collect()
+}
+
+/// Round times from `from` to `to` nanoseconds, about `count` of them.
+pub(crate) fn time_ticks(from: u64, to: u64, count: u64) -> Vec<u64> {
+    const MS: u64 = 1_000_000;
+    const STEPS: [u64; 21] = [
+        1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000,
+        300_000, 600_000, 1_800_000, 3_600_000, 14_400_000,
+    ];
+    let least = (to - from) / count.max(1);
+    let step = STEPS.map(|ms| ms * MS).into_iter().find(|step| *step >= least);
+    let step = step.unwrap_or_else(|| least.next_multiple_of(86_400_000 * MS));
+    (from.div_ceil(step)..=to / step).map(|n| n * step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round() {
+        assert_eq!(byte_ticks(10 << 20, 5), [0, 2, 4, 6, 8, 10].map(|n| n << 20));
+        assert_eq!(byte_ticks(0, 5), [0]);
+        assert_eq!(time_ticks(0, 4_000_000_000, 4), [0, 1, 2, 3, 4].map(|s| s * 1_000_000_000));
+        assert_eq!(time_ticks(1_500_000_000, 3_100_000_000, 2), [2_000_000_000, 3_000_000_000]);
+    }
+
+    #[test]
+    fn names_cannot_break_out() {
+        assert_eq!(escaped("a<b>&\"\u{7}"), "a&lt;b&gt;&amp;&quot;");
+    }
+}

@@ -1,0 +1,199 @@
+//! The working set: how many bytes were accessed, and how many were hot, window by window.
+//!
+//! Denning's working set W(t, τ) (The Working Set Model for Program Behavior, CACM 1968) with the
+//! window as τ, as far as samples tell: bytes of the regions with at least one hit.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde::Serialize;
+use tierscope_core::Result;
+use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_record::Recording;
+
+use crate::figures::{Figures, figures};
+use crate::footprint::{Point, points};
+use crate::human::{self, unless_closed};
+use crate::style::Style;
+use crate::view::View;
+
+/// A share of the windows, and the bytes that they do not exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Percentile {
+    /// The share, in percent.
+    pub percent: u8,
+    /// Bytes accessed that this share of the windows does not exceed (nearest rank).
+    pub accessed_bytes: u64,
+    /// Bytes hot, likewise.
+    pub hot_bytes: u64,
+}
+
+/// The working set over windows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Wss {
+    /// Where the recording is.
+    pub recording: String,
+    /// What was watched.
+    pub target: String,
+    /// Start of the time, since the recording began.
+    pub from_ns: u64,
+    /// Its end.
+    pub to_ns: u64,
+    /// Length of a window.
+    pub window_ns: u64,
+    /// Windows in view.
+    pub windows: u64,
+    /// Windows that were read: fewer, evenly spaced ones where there are many and only their
+    /// regions tell.
+    pub windows_read: u64,
+    /// Frequency from which a region is called hot.
+    pub hot_frequency: f64,
+    /// Mean of the bytes accessed.
+    pub accessed_mean: u64,
+    /// Mean of the bytes hot.
+    pub hot_mean: u64,
+    /// The distribution: each percent from 0 to 100.
+    pub percentiles: Vec<Percentile>,
+    /// The same over time, in at most 400 points.
+    pub over_time: Vec<Point>,
+}
+
+/// The percentiles that people are shown.
+const SHOWN: [u8; 11] = [0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100];
+
+/// Sums the working set up over the windows in view.
+///
+/// # Errors
+/// As [`crate::summary`].
+pub fn wss(recording: &Recording, view: &View) -> Result<Wss> {
+    let windows = view.windows(recording)?;
+    let figures = figures(recording, view)?;
+    let mean = |of: fn(&Figures) -> u64| {
+        let sum: u128 = figures.iter().map(|window| u128::from(of(window))).sum();
+        (sum / figures.len().max(1) as u128) as u64
+    };
+    Ok(Wss {
+        recording: recording.name(),
+        target: recording.meta().target.clone(),
+        from_ns: figures.first().map_or(0, |window| window.from_ns),
+        to_ns: figures.last().map_or(0, |window| window.to_ns),
+        window_ns: recording.meta().window.as_nanos() as u64,
+        windows: windows.len() as u64,
+        windows_read: figures.len() as u64,
+        hot_frequency: HOT_FREQUENCY,
+        accessed_mean: mean(|window| window.accessed),
+        hot_mean: mean(|window| window.hot),
+        percentiles: percentiles(&figures),
+        over_time: points(&figures),
+    })
+}
+
+fn percentiles(figures: &[Figures]) -> Vec<Percentile> {
+    let sorted = |of: fn(&Figures) -> u64| {
+        let mut values: Vec<u64> = figures.iter().map(of).collect();
+        values.sort_unstable();
+        values
+    };
+    let (accessed, hot) = (sorted(|window| window.accessed), sorted(|window| window.hot));
+    let row = |percent| Percentile {
+        percent,
+        accessed_bytes: nearest_rank(&accessed, percent),
+        hot_bytes: nearest_rank(&hot, percent),
+    };
+    (0..=100).map(row).collect()
+}
+
+/// The least value that at least `percent` of all do not exceed; 0 of none.
+fn nearest_rank(sorted: &[u64], percent: u8) -> u64 {
+    let rank = (sorted.len() * usize::from(percent)).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or(0)
+}
+
+impl Wss {
+    /// The percentiles that people are shown.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = &Percentile> {
+        self.percentiles.iter().filter(|row| SHOWN.contains(&row.percent))
+    }
+
+    /// For people. A closed pipe is no error.
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn write_text(&self, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+        unless_closed(self.write(out, style).and_then(|()| out.flush()))
+    }
+
+    fn write(&self, out: &mut dyn Write, style: &Style) -> io::Result<()> {
+        writeln!(out, "{}", self.title())?;
+        writeln!(out, "{}\n", self.definition())?;
+        let most = self.percentiles.last().map_or(0, |row| row.accessed_bytes);
+        let room = style.width.saturating_sub(36).clamp(8, 64);
+        writeln!(out, "{:>8} {:>12} {:>12}", "windows", "accessed", "hot")?;
+        for row in self.shown() {
+            let [accessed, hot] = [row.accessed_bytes, row.hot_bytes];
+            let bar = human::bar(hot, accessed, most, room);
+            let percent = format!("{} %", row.percent);
+            let line = format!(
+                "{percent:>8} {:>12} {:>12} {bar}",
+                human::bytes(accessed),
+                human::bytes(hot)
+            );
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        let [accessed, hot] = [self.accessed_mean, self.hot_mean].map(human::bytes);
+        writeln!(out, "{:>8} {accessed:>12} {hot:>12}", "mean")?;
+        writeln!(out, "bars: # hot, - accessed")
+    }
+
+    pub(crate) fn title(&self) -> String {
+        let [from, to] =
+            [self.from_ns, self.to_ns].map(|ns| human::duration(Duration::from_nanos(ns)));
+        let read = match self.windows_read == self.windows {
+            true => String::new(),
+            false => format!(" ({} of them read)", self.windows_read),
+        };
+        format!(
+            "{}: working set in {} windows{read} from {from} to {to}",
+            self.target, self.windows
+        )
+    }
+
+    pub(crate) fn definition(&self) -> String {
+        let window = human::duration(Duration::from_nanos(self.window_ns));
+        let share = human::percent(self.hot_frequency);
+        format!(
+            "accessed: at least one hit within a window of {window}; hot: frequency of at least {share}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    // Of 10, 20, 30, 40: a quarter does not exceed 10, half 20, 51 % already three of them.
+    #[test]
+    fn percentiles_by_hand() {
+        let of = |percent| nearest_rank(&[10, 20, 30, 40], percent);
+        assert_eq!(
+            [0, 1, 25, 26, 50, 51, 75, 99, 100].map(of),
+            [10, 10, 10, 20, 20, 30, 30, 40, 40]
+        );
+        assert_eq!(nearest_rank(&[], 50), 0);
+    }
+
+    proptest! {
+        // The definition, by counting.
+        #[test]
+        fn least_value_that_enough_do_not_exceed(mut values in prop::collection::vec(0u64..50, 1..60), percent in 0u8..=100) {
+            values.sort_unstable();
+            let enough = |value: u64| {
+                let count = values.iter().filter(|v| **v <= value).count();
+                count * 100 >= values.len() * usize::from(percent)
+            };
+            let least = values.iter().copied().find(|value| enough(*value)).unwrap();
+            prop_assert_eq!(nearest_rank(&values, percent), least);
+        }
+    }
+}
