@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn numbers_in_sevens() {
         let mut bytes = Vec::new();
-        [0, 127, 128, 300, u32::MAX].map(|n| push_number(&mut bytes, n));
+        [0, 127, 128, 300, u32::MAX].iter().for_each(|n| push_number(&mut bytes, *n));
         assert_eq!(bytes, [0, 127, 0x80, 1, 0xac, 2, 0xff, 0xff, 0xff, 0xff, 0x0f]);
     }
 
