@@ -10,8 +10,8 @@ use crate::units::about_bytes;
 pub const DEFAULT_BURST: u32 = 64;
 /// Share of the accesses that the hot ranges take, where the description says nothing.
 pub const DEFAULT_HOT_SHARE: f64 = 0.9;
-/// Largest workload: what a process of a 4-level machine can map.
-pub const MAX_BYTES: u64 = 1 << 47;
+/// Largest workload: what a process of a 5-level machine can map.
+pub const MAX_BYTES: u64 = 1 << 56;
 
 /// Highest rate: an access a picosecond.
 const MAX_RATE: u64 = 1_000_000_000_000;

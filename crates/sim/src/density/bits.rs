@@ -1,0 +1,299 @@
+//! ACCESSED bits: probes and scans.
+
+use std::ops::ControlFlow;
+
+use tierscope_core::{
+    AccessBits, AccessedSet, Addr, Judged, LeafKind, Level, Probe, ProbeOp, Radix, Range, RangeSet,
+    Result, ScanMode, ScanStats, SpaceId, State,
+};
+
+use super::machine::Machine;
+use super::stamps::Stamp;
+
+/// Loads expected of an entry from which it is asked by itself: the first one found will do.
+const SURELY: f64 = 2.0;
+
+impl Machine {
+    fn judge(&mut self, at: Addr, level: Level, op: ProbeOp) -> Judged {
+        if !self.knows(at.space) {
+            return Judged { state: State::Gone, ..Judged::default() };
+        }
+        let byte = Range::new(at.space, at.at, at.at + 1);
+        if self.world.mappings.find(&byte).is_none() {
+            return Judged::default();
+        }
+        let number = at.at >> level.shift();
+        let young = self.is_young(level, at.space, number);
+        if op == ProbeOp::TestAndClear {
+            self.clear_entry(level, at.space, number);
+        }
+        Judged {
+            state: if young { State::Young } else { State::Old },
+            reached: Some(level),
+            kind: if level == Level::PTE { LeafKind::Page } else { LeafKind::Table },
+        }
+    }
+
+    fn is_young(&mut self, level: Level, space: SpaceId, number: u64) -> bool {
+        match self.stamps.get(space, level, number) {
+            Stamp::Young => true,
+            Stamp::Cleared(since) => {
+                self.world.loaded(entry(level, space, number), level, (since, self.now.0))
+            }
+        }
+    }
+
+    /// Remembers the clear, unless nothing can ever come of it.
+    fn clear_entry(&mut self, level: Level, space: SpaceId, number: u64) {
+        if self.matters(&entry(level, space, number)) {
+            self.stamps.set(space, level, number, Stamp::Cleared(self.now.0));
+        }
+    }
+
+    fn matters(&self, range: &Range) -> bool {
+        !self.stamps.blank_is_old() || first_overlap(&self.world.ever, range).is_some()
+    }
+
+    /// Judges the entries of `level` in `range`, which is made of whole mapped ones, into `set`.
+    /// Returns how many are young.
+    fn judge_entries(&mut self, range: &Range, clear: bool, set: &mut AccessedSet) -> u64 {
+        let level = set.level;
+        let before = set.young_count_in(range);
+        let bytes = Level::FANOUT << level.shift();
+        let mut table = range.start / bytes;
+        let last = (range.end - 1) / bytes;
+        while table <= last {
+            if self.stamps.blank_is_old() {
+                // Tables that nothing ever accesses are skipped.
+                let rest = Range::new(range.space, (table * bytes).max(range.start), range.end);
+                let Some(next) = first_overlap(&self.world.ever, &rest) else { break };
+                table = table.max(next / bytes);
+            }
+            let part = Range::new(range.space, table * bytes, (table + 1) * bytes);
+            let part = part.intersect(range).expect("tables of the range");
+            self.judge_table(&part, table, set);
+            if clear {
+                self.clear_table(&part, level, table);
+            }
+            table += 1;
+        }
+        set.young_count_in(range) - before
+    }
+
+    /// Judges the entries of one table.
+    fn judge_table(&mut self, part: &Range, table: u64, set: &mut AccessedSet) {
+        let level = set.level;
+        let known = self.stamps.table(part.space, level, table);
+        let common = known.map_or(Some(self.stamps.first()), |table| table.common());
+        match common {
+            Some(Stamp::Young) => set.mark(part),
+            Some(Stamp::Cleared(since)) => self.judge_alike(part, since, set),
+            None => {
+                for number in part.start >> level.shift()..part.end >> level.shift() {
+                    if self.is_young(level, part.space, number) {
+                        set.mark(&entry(level, part.space, number));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Judges entries that were cleared at the same time.
+    fn judge_alike(&mut self, part: &Range, since: u64, set: &mut AccessedSet) {
+        let level = set.level;
+        let flushed = self.world.flushed_after(since);
+        let _ = self.world.profiles((since, self.now.0), |profile, times| {
+            for strand in profile.overlapping(*part) {
+                let here = level.align(&strand.range).intersect(part).expect("they overlap");
+                let each =
+                    strand.pieces().map(|p| p.expected(level.entry_bytes(), times.1 - times.0));
+                if each.sum::<f64>() < SURELY {
+                    let _ = strand.each_load(here, level, times, flushed, |point| {
+                        set.mark_at(point.at);
+                        ControlFlow::Continue(())
+                    });
+                    continue;
+                }
+                for number in here.start >> level.shift()..here.end >> level.shift() {
+                    let entry = entry(level, part.space, number);
+                    if !set.has(entry.start)
+                        && strand.loads_within(entry, level, times, flushed).is_break()
+                    {
+                        set.mark(&entry);
+                    }
+                }
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
+    fn clear_table(&mut self, part: &Range, level: Level, table: u64) {
+        let now = Stamp::Cleared(self.now.0);
+        if part.bytes() == Level::FANOUT << level.shift() {
+            self.stamps.set_all(part.space, level, table, now);
+            return;
+        }
+        for number in part.start >> level.shift()..part.end >> level.shift() {
+            self.stamps.set(part.space, level, number, now);
+        }
+    }
+
+    /// What of `range` is mapped, in whole entries of `level`.
+    fn mapped(&self, range: &RangeSet, level: Level) -> RangeSet {
+        let mapped: RangeSet =
+            self.world.mappings.mappings.iter().map(|mapping| mapping.range).collect();
+        mapped.intersect(range).as_slice().iter().map(|part| level.align(part)).collect()
+    }
+
+    /// Narrows `ranges` to what lies under young entries of the levels above `level`, which are judged
+    /// from the top down.
+    fn prune(
+        &mut self,
+        mut ranges: RangeSet,
+        level: Level,
+        clear: bool,
+        stats: &mut ScanStats,
+    ) -> RangeSet {
+        let above = |upper: &Level| *upper > level;
+        let upper: Vec<Level> = self.config.radix.proven.highest_first().filter(above).collect();
+        let mut set = AccessedSet::default();
+        for upper in upper {
+            let mut young: Vec<Range> = Vec::new();
+            for part in self.mapped(&ranges, upper).as_slice() {
+                set.reset(part, upper, false);
+                let hits = self.judge_entries(part, clear, &mut set);
+                stats.visited += set.entries();
+                stats.pruned += set.entries() - hits;
+                young.extend(set.young_runs());
+            }
+            ranges = young.into_iter().collect::<RangeSet>().intersect(&ranges);
+        }
+        ranges
+    }
+}
+
+impl AccessBits for Machine {
+    fn radix(&self) -> Radix {
+        self.config.radix
+    }
+
+    fn probe(&mut self, probes: &mut [Probe]) -> Result<()> {
+        for probe in &mut *probes {
+            probe.answer = self.judge(probe.at, probe.level, probe.op);
+        }
+        let costs = &self.config.costs.access_bits;
+        let nanos = costs.call_ns + costs.probe_ns * probes.len() as u64;
+        self.spend(nanos);
+        Ok(())
+    }
+
+    fn scan(
+        &mut self,
+        range: &Range,
+        level: Level,
+        mode: ScanMode,
+        set: &mut AccessedSet,
+    ) -> Result<ScanStats> {
+        set.reset(range, level, mode.present);
+        let mut stats = ScanStats::default();
+        if !self.knows(range.space) {
+            return Ok(stats);
+        }
+        let mut ranges: RangeSet = [set.range].into_iter().collect();
+        if mode.prune {
+            ranges = self.prune(ranges, level, mode.clear, &mut stats);
+        }
+        for part in self.mapped(&ranges, level).as_slice() {
+            let entries = part.bytes() >> level.shift();
+            stats.visited += entries;
+            stats.present += entries;
+            stats.young += self.judge_entries(part, mode.clear, set);
+            if mode.present {
+                set.mark_present(part);
+            }
+        }
+        if level == Level::PTE {
+            stats.leaves[0] = stats.present;
+        }
+        let costs = &self.config.costs.access_bits;
+        let cleared = if mode.clear { stats.young } else { 0 };
+        let nanos = costs.call_ns + costs.entry_ns * stats.visited + costs.clear_ns * cleared;
+        self.spend(nanos);
+        Ok(stats)
+    }
+}
+
+/// The entry of that number.
+fn entry(level: Level, space: SpaceId, number: u64) -> Range {
+    Range::new(space, number << level.shift(), (number + 1) << level.shift())
+}
+
+/// The first byte of `range` that is in `set`.
+fn first_overlap(set: &RangeSet, range: &Range) -> Option<u64> {
+    let ranges = set.as_slice();
+    let next = ranges.partition_point(|r| (r.space, r.end) <= (range.space, range.start));
+    let overlap = ranges.get(next)?.intersect(range)?;
+    Some(overlap.start)
+}
+
+/// Bits of a set by address.
+trait Marks {
+    fn mark(&mut self, range: &Range);
+    fn mark_at(&mut self, at: u64);
+    fn mark_present(&mut self, range: &Range);
+    fn has(&self, at: u64) -> bool;
+    fn young_count_in(&self, range: &Range) -> u64;
+}
+
+/// Bits `from..to` of `words`, word by word: index and mask.
+fn masks(from: u64, to: u64) -> impl Iterator<Item = (usize, u64)> {
+    (from / 64..to.div_ceil(64)).map(move |word| {
+        let first = from.saturating_sub(word * 64);
+        let last = (to - word * 64).min(64);
+        (word as usize, (u64::MAX << first) & (u64::MAX >> (64 - last)))
+    })
+}
+
+fn span(set: &AccessedSet, range: &Range) -> (u64, u64) {
+    let index = |at: u64| (at - set.range.start) >> set.level.shift();
+    (index(range.start), index(range.end))
+}
+
+impl Marks for AccessedSet {
+    fn mark(&mut self, range: &Range) {
+        let (from, to) = span(self, range);
+        masks(from, to).for_each(|(word, mask)| self.young[word] |= mask);
+    }
+
+    fn mark_at(&mut self, at: u64) {
+        let index = (at - self.range.start) >> self.level.shift();
+        self.young[(index / 64) as usize] |= 1 << (index % 64);
+    }
+
+    fn mark_present(&mut self, range: &Range) {
+        let (from, to) = span(self, range);
+        masks(from, to).for_each(|(word, mask)| self.present[word] |= mask);
+    }
+
+    fn has(&self, at: u64) -> bool {
+        self.is_young((at - self.range.start) >> self.level.shift())
+    }
+
+    fn young_count_in(&self, range: &Range) -> u64 {
+        let (from, to) = span(self, range);
+        masks(from, to).map(|(word, mask)| u64::from((self.young[word] & mask).count_ones())).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::masks;
+
+    #[test]
+    fn masks_cover_exactly_the_bits() {
+        assert_eq!(masks(3, 5).collect::<Vec<_>>(), [(0, 0b11000)]);
+        assert_eq!(masks(0, 64).collect::<Vec<_>>(), [(0, u64::MAX)]);
+        assert_eq!(masks(63, 65).collect::<Vec<_>>(), [(0, 1 << 63), (1, 1)]);
+        assert_eq!(masks(64, 64).count(), 0);
+    }
+}

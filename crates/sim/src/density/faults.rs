@@ -1,0 +1,135 @@
+//! Hint faults: armed pages, and their first accesses.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use tierscope_core::{
+    Access, Addr, HintFault, HintFaults, Level, Lost, PAGE_SHIFT, PAGE_SIZE, Range, RangeSet,
+    Result, Time,
+};
+
+use super::hash::{mix, unit};
+use super::machine::Machine;
+use super::world::SPACE;
+
+/// Pages of a table.
+const PAGES: usize = Level::FANOUT as usize;
+
+/// The armed pages of one table.
+#[derive(Clone, Debug)]
+struct Table {
+    /// A bit a page.
+    armed: [u64; PAGES / 64],
+    /// When, by page.
+    since: Box<[u64; PAGES]>,
+}
+
+/// Armed pages, but for those that nothing ever accesses.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Armed {
+    /// By number of the table.
+    tables: BTreeMap<u64, Table>,
+    /// Until when accesses were looked for.
+    seen: u64,
+    /// Faults that nobody has read yet.
+    found: Vec<HintFault>,
+}
+
+impl Armed {
+    fn arm(&mut self, range: &Range, now: u64) {
+        for page in range.start >> PAGE_SHIFT..range.end.div_ceil(PAGE_SIZE) {
+            let (table, index) = (page / Level::FANOUT, (page % Level::FANOUT) as usize);
+            let blank = || Table { armed: [0; PAGES / 64], since: Box::new([0; PAGES]) };
+            let table = self.tables.entry(table).or_insert_with(blank);
+            if table.armed[index / 64] >> (index % 64) & 1 == 0 {
+                table.armed[index / 64] |= 1 << (index % 64);
+                table.since[index] = now;
+            }
+        }
+    }
+}
+
+impl Table {
+    /// The first access of each armed page within `times`, which disarms it.
+    fn note(&mut self, fault: HintFault, faults: &mut BTreeMap<usize, HintFault>) {
+        let index = ((fault.at.at >> PAGE_SHIFT) % Level::FANOUT) as usize;
+        let armed = self.armed[index / 64] >> (index % 64) & 1 == 1;
+        if armed && fault.time.0 >= self.since[index] {
+            let known = faults.entry(index).or_insert(fault);
+            if fault.time < known.time {
+                *known = fault;
+            }
+        }
+    }
+}
+
+impl Machine {
+    /// Finds the faults up to now.
+    fn look_for_faults(&mut self) {
+        let mut tables = std::mem::take(&mut self.armed.tables);
+        let mut found = Vec::new();
+        for (number, table) in &mut tables {
+            found.extend(self.faults_of(*number, table, self.armed.seen));
+        }
+        tables.retain(|_, table| table.armed.iter().any(|word| *word != 0));
+        found.sort_by_key(|fault| (fault.time, fault.at));
+        self.disturb(found.len() as u64 * self.config.costs.faults.hint_ns);
+        self.armed.tables = tables;
+        self.armed.found.append(&mut found);
+        self.armed.seen = self.now.0;
+    }
+
+    fn faults_of(&mut self, number: u64, table: &mut Table, seen: u64) -> Vec<HintFault> {
+        let range = Range::new(SPACE, number << 21, (number + 1) << 21);
+        let mut faults = BTreeMap::new();
+        let cores = u64::from(self.config.cores);
+        let _ = self.world.profiles((seen, self.now.0), |profile, times| {
+            for strand in profile.overlapping(range) {
+                for piece in strand.pieces() {
+                    // Whether the TLB holds a page or not: arming shoots it down.
+                    let _ = piece.points((range.start, range.end), times, |point| {
+                        let writes = unit(mix(point.bits)) < piece.writes;
+                        let fault = HintFault {
+                            time: Time(point.time),
+                            armed: Time(0),
+                            at: Addr { space: SPACE, at: point.at },
+                            access: if writes { Access::Store } else { Access::Load },
+                            core: (point.bits % cores) as u32,
+                        };
+                        table.note(fault, &mut faults);
+                        ControlFlow::Continue(())
+                    });
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        let disarm = |(index, fault): (usize, HintFault)| {
+            table.armed[index / 64] &= !(1 << (index % 64));
+            HintFault { armed: Time(table.since[index]), ..fault }
+        };
+        faults.into_iter().map(disarm).collect()
+    }
+}
+
+impl HintFaults for Machine {
+    fn arm(&mut self, ranges: &[Range]) -> Result<()> {
+        self.look_for_faults();
+        let mapped: RangeSet =
+            self.world.mappings.mappings.iter().map(|mapping| mapping.range).collect();
+        let wanted: RangeSet = ranges.iter().map(|range| Level::PTE.align(range)).collect();
+        let wanted = wanted.intersect(&mapped);
+        let ever = wanted.intersect(&self.world.ever);
+        for range in ever.as_slice() {
+            self.armed.arm(range, self.now.0);
+        }
+        let pages = wanted.bytes() >> PAGE_SHIFT;
+        self.spend(pages * self.config.costs.faults.arm_ns);
+        Ok(())
+    }
+
+    fn drain(&mut self, out: &mut Vec<HintFault>) -> Lost {
+        self.look_for_faults();
+        out.append(&mut self.armed.found);
+        Lost(0)
+    }
+}

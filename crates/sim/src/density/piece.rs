@@ -1,0 +1,226 @@
+//! A range whose pages are accessed alike, as a point process over pages and time.
+//!
+//! Accesses to a page come at random times, independent of each other, at a steady rate: a Poisson
+//! process. It is laid out in *cells* of so many pages and so much time that a handful of accesses
+//! is expected in each. How many there are, when and where, is a hash of the cell's number: so
+//! whoever looks at a cell, for whatever entry and interval, sees the same accesses.
+//!
+//! The shape of the cells makes all questions cheap: whether a page was accessed within a few
+//! intervals takes a cell or two; whether a terabyte was, takes the accesses until the first that
+//! falls into the interval.
+
+use std::ops::ControlFlow;
+
+use tierscope_core::{PAGE_SIZE, Range};
+
+use super::hash::{Poisson, draw, mix};
+
+/// Accesses expected in a cell, at most. Half of it at least, unless the piece has fewer.
+const PER_CELL: f64 = 8.0;
+/// log2 of the nanoseconds of the shortest cell that has several pages: 34 ms, a few sampling
+/// intervals.
+const SHORT: u32 = 25;
+/// log2 of the nanoseconds of the longest: 4.3 s.
+const LONG: u32 = 32;
+/// Cells of a slow page last this part of the mean time between two accesses to it.
+const PATIENCE: f64 = 64.0;
+/// Pages of a cell, at most.
+const WIDE: u32 = 31;
+/// Accesses per nanosecond to one page that still make a difference.
+const FASTEST: f64 = 8.0;
+
+/// An access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Point {
+    /// The address.
+    pub(super) at: u64,
+    /// Nanoseconds.
+    pub(super) time: u64,
+    /// Uniform; for whatever else is to be drawn about the access.
+    pub(super) bits: u64,
+}
+
+/// The range, and its accesses.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    /// The addresses.
+    pub(super) range: Range,
+    /// Bytes from one accessed page to the next.
+    every: u64,
+    /// Accessed pages.
+    pub(super) slots: u64,
+    /// Accesses a second to each of them.
+    pub(super) rate: f64,
+    /// Share of the accesses that write.
+    pub(super) writes: f64,
+    /// log2 of the slots of a cell.
+    column: u32,
+    /// log2 of the nanoseconds of a cell.
+    tick: u32,
+    whole: Poisson,
+    key: u64,
+}
+
+/// log2 of slots and nanoseconds of a cell, for pages accessed `rate` times a second.
+fn shape(rate: f64, slots: u64) -> (u32, u32) {
+    let pause = 1e9 / rate;
+    let mut tick = ((pause / PATIENCE).log2().floor().max(0.0) as u32).clamp(SHORT, LONG);
+    let fit = PER_CELL * pause;
+    if fit < (1u64 << tick) as f64 {
+        tick = fit.log2().floor().max(0.0) as u32;
+    }
+    let pages = (fit / (1u64 << tick) as f64).log2().floor().max(0.0) as u32;
+    (pages.min(WIDE).min(64 - slots.leading_zeros()), tick)
+}
+
+impl Piece {
+    /// `rate` accesses a second, over all of `range`; `key` tells its draws from all others'.
+    pub(super) fn new(range: Range, every: u64, rate: f64, writes: f64, key: u64) -> Self {
+        let every = every.max(PAGE_SIZE);
+        let slots = range.bytes().div_ceil(every).max(1);
+        let rate = (rate / slots as f64).min(FASTEST * 1e9);
+        let (column, tick) = shape(rate, slots);
+        let mean = |slots: u64| slots as f64 * rate * (1u64 << tick) as f64 / 1e9;
+        let whole = Poisson::new(mean(1 << column));
+        Self { range, every, slots, rate, writes, column, tick, whole, key }
+    }
+
+    /// Accesses expected in `bytes` of it within `nanos`.
+    pub(super) fn expected(&self, bytes: u64, nanos: u64) -> f64 {
+        (bytes as f64 / self.every as f64).max(1.0).min(self.slots as f64)
+            * self.rate
+            * nanos as f64
+            / 1e9
+    }
+
+    /// Slots that may have bytes within `start..end`, which overlaps the piece.
+    fn slots_of(&self, start: u64, end: u64) -> (u64, u64) {
+        let from = start.saturating_sub(self.range.start) / self.every;
+        let last = (end.min(self.range.end) - 1 - self.range.start) / self.every;
+        (from, last.min(self.slots - 1))
+    }
+
+    /// Calls `visit` for each access to `start..end` at a time of `from..to` until it breaks.
+    #[inline]
+    pub(super) fn points(
+        &self,
+        (start, end): (u64, u64),
+        (from, to): (u64, u64),
+        mut visit: impl FnMut(&Point) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        if from >= to || start.max(self.range.start) >= end.min(self.range.end) {
+            return ControlFlow::Continue(());
+        }
+        let (first, last) = self.slots_of(start, end);
+        for column in first >> self.column..=last >> self.column {
+            let base = column << self.column;
+            let width = (self.slots - base).min(1 << self.column);
+            let short = (width < 1 << self.column).then(|| self.short(width));
+            let law = short.as_ref().unwrap_or(&self.whole);
+            let key = draw(self.key, column);
+            for cell in from >> self.tick..=(to - 1) >> self.tick {
+                let key = draw(key, cell);
+                for index in 0..law.count(mix(key)) {
+                    let bits = draw(key, index);
+                    let slot = base + (((bits >> 32) * width) >> 32);
+                    let time = (cell << self.tick) + (((bits & 0xffff_ffff) << self.tick) >> 32);
+                    if time < from || time >= to || slot < first || slot > last {
+                        continue;
+                    }
+                    let bits = mix(bits);
+                    let at = self.address(slot, bits);
+                    if at >= start && at < end {
+                        visit(&Point { at, time, bits: mix(bits) })?;
+                    }
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Counts of the last cells of each time, which have fewer slots.
+    #[cold]
+    fn short(&self, width: u64) -> Poisson {
+        Poisson::new(width as f64 * self.rate * (1u64 << self.tick) as f64 / 1e9)
+    }
+
+    /// An address in the page of `slot`.
+    pub(super) fn address(&self, slot: u64, bits: u64) -> u64 {
+        let start = self.range.start + slot * self.every;
+        let bytes = PAGE_SIZE.min(self.range.end - start);
+        start + (((bits >> 32) * bytes) >> 32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tierscope_core::SpaceId;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn piece(pages: u64, rate: f64) -> Piece {
+        Piece::new(Range::new(SpaceId(0), 0, pages * PAGE_SIZE), PAGE_SIZE, rate, 0.0, 9)
+    }
+
+    fn all(piece: &Piece, bytes: (u64, u64), times: (u64, u64)) -> Vec<Point> {
+        let mut points = Vec::new();
+        let _ = piece.points(bytes, times, |point| {
+            points.push(*point);
+            ControlFlow::Continue(())
+        });
+        points.sort_by_key(|point| (point.time, point.at, point.bits));
+        points
+    }
+
+    // 3 million a second over 10 GiB are 1.14 a page: cells of 128 pages and 34 ms, 4.9 accesses.
+    #[test]
+    fn a_cell_holds_a_handful() {
+        for (pages, rate) in [(2_621_440, 3e6), (1280, 3e6), (1, 3e6), (1 << 30, 10.0), (7, 1e-3)] {
+            let (column, tick) = shape(rate / pages as f64, pages);
+            let mean = rate / pages as f64 * (1u64 << column) as f64 * (1u64 << tick) as f64 / 1e9;
+            let few = column >= 64 - pages.leading_zeros();
+            assert!(mean <= PER_CELL && (mean >= PER_CELL / 4.0 || few), "{pages} {rate}: {mean}");
+        }
+        assert_eq!(shape(1.14, 2_621_440), (7, 25));
+    }
+
+    // A million accesses are expected in a second: 10^6 ± 1000, five sigma allowed; and each page
+    // of a thousand has its thousand, 1000 ± 32, six sigma.
+    #[test]
+    fn as_many_as_the_rate_says_everywhere() {
+        let points = all(&piece(1000, 1e6), (0, 1000 * PAGE_SIZE), (SECOND, 2 * SECOND));
+        assert!(points.len().abs_diff(1_000_000) < 5000, "{}", points.len());
+        let mut pages = [0u32; 1000];
+        points.iter().for_each(|point| pages[(point.at / PAGE_SIZE) as usize] += 1);
+        assert!(pages.iter().all(|n| n.abs_diff(1000) < 190), "{pages:?}");
+    }
+
+    proptest! {
+        // However a question is cut, the parts tell what the whole tells.
+        #[test]
+        fn parts_of_a_question_give_the_answer_of_the_whole(
+            pages in 1u64..5000,
+            rate in 1.0f64..1e5,
+            cut_page in 0.0f64..1.0,
+            cut_time in 0.0f64..1.0,
+            from in 0u64..10 * SECOND,
+            nanos in 1u64..SECOND,
+        ) {
+            let piece = piece(pages, rate);
+            let end = pages * PAGE_SIZE;
+            let middle = (end as f64 * cut_page) as u64;
+            let (to, noon) = (from + nanos, from + (nanos as f64 * cut_time) as u64);
+            let whole = all(&piece, (0, end), (from, to));
+            let mut parts = Vec::new();
+            for bytes in [(0, middle), (middle, end)] {
+                for times in [(from, noon), (noon, to)] {
+                    parts.extend(all(&piece, bytes, times));
+                }
+            }
+            parts.sort_by_key(|point| (point.time, point.at, point.bits));
+            prop_assert_eq!(whole, parts);
+        }
+    }
+}

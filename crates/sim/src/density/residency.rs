@@ -1,0 +1,84 @@
+//! Which accesses the TLB hides, and which entries the paging-structure caches hide.
+//!
+//! An access sets ACCESSED only if it walks the page table, and a walk loads an upper entry only
+//! where no paging-structure cache holds it. For a least-recently-used cache under independent
+//! accesses there is a *characteristic time*: an entry is held if it was used within that time. It
+//! is where the entries expected to have been used fill the cache (Che, Tung, Wang, "Hierarchical
+//! Web caching systems", IEEE JSAC 2002; Fricker, Robert, Roberts, "A versatile and accurate
+//! approximation for LRU cache performance", ITC 2012). A flush empties all of them.
+
+/// Entries that are used alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Group {
+    /// How many.
+    pub(super) count: f64,
+    /// Uses of each, a second.
+    pub(super) rate: f64,
+}
+
+/// The time in seconds for which a cache of `capacity` entries holds an entry since its last use;
+/// infinite if all entries fit.
+pub(super) fn characteristic_time(groups: &[Group], capacity: f64) -> f64 {
+    let total: f64 = groups.iter().filter(|g| g.rate > 0.0).map(|g| g.count).sum();
+    if total <= capacity {
+        return f64::INFINITY;
+    }
+    let used = |time: f64| -> f64 {
+        groups.iter().map(|group| group.count * -(-group.rate * time).exp_m1()).sum()
+    };
+    let (mut low, mut high) = (1e-12, 1e12);
+    for _ in 0..100 {
+        let middle = f64::sqrt(low * high);
+        if used(middle) < capacity { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// Share of the uses of an entry that a cache does not hide: those that come later than `held`
+/// seconds after the one before, or first after a flush. `flush` is the seconds between flushes,
+/// infinite for never.
+///
+/// Uses `rate` a second, the last flush a uniform time ago: the mean of exp(-rate min(held, ago)).
+pub(super) fn seen(rate: f64, held: f64, flush: f64) -> f64 {
+    let gap = held.min(flush);
+    if gap.is_infinite() {
+        return 0.0;
+    }
+    let late = (-rate * gap).exp();
+    if flush.is_infinite() {
+        return late;
+    }
+    let busy = rate * gap;
+    let first = if busy < 1e-6 { gap } else { -(-busy).exp_m1() / rate };
+    (first + (flush - gap) * late) / flush
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Four entries alike in a cache of two: half of them are held, 1 - exp(-t) = 1/2.
+    #[test]
+    fn half_of_the_entries_fit() {
+        let time = characteristic_time(&[Group { count: 4.0, rate: 1.0 }], 2.0);
+        assert!((time - 2f64.ln()).abs() < 1e-6, "{time}");
+        assert!((seen(1.0, time, f64::INFINITY) - 0.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_fits_is_held_until_a_flush() {
+        let time = characteristic_time(&[Group { count: 2.0, rate: 1.0 }], 2.0);
+        assert_eq!(time, f64::INFINITY);
+        assert_eq!(seen(1.0, time, f64::INFINITY), 0.0);
+        // 1000 uses between flushes: one of them walks.
+        assert!((seen(1000.0, time, 1.0) - 1e-3).abs() < 1e-6);
+        // A use every 1000 flushes: nearly all of them walk.
+        assert!((seen(1.0, time, 1e-3) - 0.9995).abs() < 1e-4);
+    }
+
+    #[test]
+    fn a_short_hold_is_the_same_with_rare_flushes() {
+        let (never, rare) = (seen(2.0, 0.5, f64::INFINITY), seen(2.0, 0.5, 1e6));
+        assert!((never - rare).abs() < 1e-5, "{never} {rare}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Sampled accesses, drawn from the densities.
+
+use tierscope_core::{Access, Addr, Error, ErrorKind, Lost, Result, Sample, Samples, Time};
+
+use super::Config;
+use super::hash::{draw, unit};
+use super::machine::Machine;
+use super::profile::Profile;
+use super::world::SPACE;
+use crate::config::{Event, Period, Sampling};
+
+/// The sampling hardware, and how far it has come.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    sampling: Sampling,
+    cores: u64,
+    key: u64,
+    /// Until when samples were drawn, by event.
+    drawn: Vec<u64>,
+    /// Samples drawn so far, by event.
+    counts: Vec<u64>,
+}
+
+impl Sampler {
+    /// # Errors
+    /// If an event needs caches: there are none in this mode.
+    pub(super) fn new(sampling: Sampling, config: &Config) -> Result<Self> {
+        if sampling.events.contains(&Event::LoadMisses) {
+            return Err(Error::new(ErrorKind::Usage, "cannot sample cache misses")
+                .cause("densities go through no cache")
+                .remedy("sample loads and stores, or simulate exactly"));
+        }
+        let events = sampling.events.len();
+        Ok(Self {
+            sampling,
+            cores: u64::from(config.cores),
+            key: draw(config.seed, u64::from(u32::MAX)),
+            drawn: vec![0; events],
+            counts: vec![0; events],
+        })
+    }
+
+    /// Samples a second of an event that comes `rate` times a second, over all cores; the kernel
+    /// throttles each core.
+    fn rate(&self, rate: f64) -> f64 {
+        let wanted = match self.sampling.period {
+            Period::Every(events) => rate / events as f64,
+            Period::PerSecond(samples) => (samples * self.cores) as f64,
+        };
+        wanted.min(rate).min((self.sampling.max_rate * self.cores) as f64)
+    }
+}
+
+/// The accesses of a profile that an event counts, for drawing.
+struct Urn<'a> {
+    profile: &'a Profile,
+    /// Of each strand, layer by layer: events a second of it and all before.
+    below: Vec<f64>,
+}
+
+impl<'a> Urn<'a> {
+    fn new(profile: &'a Profile, event: Event) -> Self {
+        let mut sum = 0.0;
+        let strands = profile.layers.iter().flatten();
+        let below = strands.map(|strand| {
+            let share = match event {
+                Event::Stores => strand.writes,
+                Event::Loads | Event::LoadMisses => 1.0 - strand.writes,
+            };
+            sum += strand.rate * share;
+            sum
+        });
+        Self { profile, below: below.collect() }
+    }
+
+    fn rate(&self) -> f64 {
+        self.below.last().copied().unwrap_or(0.0)
+    }
+
+    fn draw(&self, key: u64) -> u64 {
+        let at = unit(draw(key, 0)) * self.rate();
+        let index = self.below.partition_point(|below| *below <= at).min(self.below.len() - 1);
+        let strand = self.profile.layers.iter().flatten().nth(index).expect("as many as sums");
+        let piece = strand.pieces().next().expect("a strand has accesses");
+        let slot = ((u128::from(draw(key, 1)) * u128::from(piece.slots)) >> 64) as u64;
+        piece.address(slot, draw(key, 2))
+    }
+}
+
+impl Machine {
+    /// Draws the samples of one event up to now; returns how many did not fit.
+    fn sample(&mut self, sampler: &mut Sampler, index: usize, out: &mut Vec<Sample>) -> u64 {
+        let event = sampler.sampling.events[index];
+        let room = u64::from(sampler.sampling.ring) * sampler.cores;
+        let mut taken = 0;
+        let mut lost = 0;
+        while sampler.drawn[index] < self.now.0 {
+            let from = sampler.drawn[index];
+            let profile = self.world.profile_at(from);
+            let to = profile.end.min(self.now.0);
+            sampler.drawn[index] = to;
+            let urn = Urn::new(&profile, event);
+            let rate = sampler.rate(urn.rate());
+            if rate <= 0.0 {
+                continue;
+            }
+            // On a grid of the period, so that no drain is too early or too late for one.
+            let pause = 1e9 / rate;
+            let first = (from as f64 / pause).ceil() as u64;
+            let end = (to as f64 / pause).ceil() as u64;
+            for number in first..end {
+                sampler.counts[index] += 1;
+                if taken == room {
+                    lost += 1;
+                    continue;
+                }
+                taken += 1;
+                let key = draw(draw(sampler.key, index as u64), number);
+                let time = Time(((number as f64 * pause) as u64).clamp(from, to - 1));
+                let access = if event == Event::Stores { Access::Store } else { Access::Load };
+                let at = Addr { space: SPACE, at: urn.draw(key) };
+                let core = (number % sampler.cores) as u32;
+                out.push(Sample { time, at, access, core, tier: None });
+            }
+        }
+        lost
+    }
+}
+
+impl Samples for Machine {
+    fn drain(&mut self, out: &mut Vec<Sample>) -> Lost {
+        let Some(mut sampler) = self.sampler.take() else { return Lost(0) };
+        let before = out.len();
+        let mut lost = 0;
+        for index in 0..sampler.sampling.events.len() {
+            lost += self.sample(&mut sampler, index, out);
+        }
+        out[before..].sort_by_key(|sample| sample.time);
+        let read = (out.len() - before) as u64;
+        let costs = &self.config.costs.samples;
+        let buffer = u64::from(sampler.sampling.hardware_buffer.max(1));
+        let written =
+            (read + lost) * (costs.record_ns + costs.interrupt_ns / buffer + costs.handle_ns);
+        let reading = read * costs.read_ns;
+        self.disturb(written);
+        self.spend(reading);
+        self.sampler = Some(sampler);
+        Lost(lost)
+    }
+}

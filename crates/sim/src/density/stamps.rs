@@ -1,0 +1,178 @@
+//! When entries were last cleared.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use tierscope_core::{Level, SpaceId};
+
+use super::hash::mix;
+
+/// Hashes keys that are one number.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = mix(self.0 ^ value);
+    }
+}
+
+pub(super) type FastMap<V> = HashMap<u64, V, BuildHasherDefault<Mix>>;
+
+/// What an entry's own history says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stamp {
+    /// Young whatever was accessed since: never cleared, or set by hand.
+    Young,
+    /// Cleared at this time, in nanoseconds.
+    Cleared(u64),
+}
+
+/// Bits of an index into a table, in a packed stamp.
+const INDEX: u32 = 9;
+const YOUNG: u64 = u64::MAX >> INDEX;
+
+impl Stamp {
+    fn packed(self) -> u64 {
+        match self {
+            Stamp::Young => YOUNG,
+            Stamp::Cleared(time) => time.min(YOUNG - 1),
+        }
+    }
+
+    fn of(packed: u64) -> Self {
+        if packed == YOUNG { Stamp::Young } else { Stamp::Cleared(packed) }
+    }
+}
+
+/// The stamps of a table's 512 entries.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    /// Of those not listed.
+    all: u64,
+    /// Index and stamp of single entries, ascending by index, packed.
+    some: Vec<u64>,
+}
+
+impl Table {
+    fn find(&self, index: u64) -> Result<usize, usize> {
+        self.some.binary_search_by_key(&index, |packed| packed >> (64 - INDEX))
+    }
+
+    /// The stamp of an entry.
+    pub(super) fn get(&self, index: u64) -> Stamp {
+        Stamp::of(self.find(index).map_or(self.all, |at| self.some[at] & YOUNG))
+    }
+
+    fn set(&mut self, index: u64, stamp: Stamp) {
+        let packed = index << (64 - INDEX) | stamp.packed();
+        match self.find(index) {
+            Ok(at) => self.some[at] = packed,
+            Err(at) => self.some.insert(at, packed),
+        }
+    }
+
+    /// The stamp of all entries, if they have the same.
+    pub(super) fn common(&self) -> Option<Stamp> {
+        self.some.is_empty().then(|| Stamp::of(self.all))
+    }
+}
+
+/// The stamps of all entries of all levels.
+#[derive(Clone, Debug)]
+pub(super) struct Stamps {
+    /// Of whatever was never cleared.
+    first: Stamp,
+    tables: FastMap<Table>,
+    /// Entries ever set by hand.
+    by_hand: u64,
+}
+
+/// The table that holds an entry, as a key: 2^45 tables of a level at most, levels above.
+fn key(space: SpaceId, level: Level, table: u64) -> u64 {
+    table | u64::from(level.number()) << 49 | u64::from(space.0) << 52
+}
+
+impl Stamps {
+    pub(super) fn new(first: Stamp) -> Self {
+        Self { first, tables: FastMap::default(), by_hand: 0 }
+    }
+
+    /// Whether entries that were never cleared nor accessed are all old.
+    pub(super) fn blank_is_old(&self) -> bool {
+        self.first != Stamp::Young && self.by_hand == 0
+    }
+
+    /// The stamps of a table; `None` if nothing happened to it yet.
+    pub(super) fn table(&self, space: SpaceId, level: Level, table: u64) -> Option<&Table> {
+        self.tables.get(&key(space, level, table))
+    }
+
+    /// What entries without a table of stamps have.
+    pub(super) fn first(&self) -> Stamp {
+        self.first
+    }
+
+    /// The stamp of an entry, by its number in its level.
+    pub(super) fn get(&self, space: SpaceId, level: Level, entry: u64) -> Stamp {
+        let table = self.table(space, level, entry / Level::FANOUT);
+        table.map_or(self.first, |table| table.get(entry % Level::FANOUT))
+    }
+
+    /// Stamps an entry.
+    pub(super) fn set(&mut self, space: SpaceId, level: Level, entry: u64, stamp: Stamp) {
+        self.by_hand += u64::from(stamp == Stamp::Young);
+        let all = self.first.packed();
+        let table = self.tables.entry(key(space, level, entry / Level::FANOUT));
+        let table = table.or_insert_with(|| Table { all, some: Vec::new() });
+        table.set(entry % Level::FANOUT, stamp);
+    }
+
+    /// Stamps all entries of a table.
+    pub(super) fn set_all(&mut self, space: SpaceId, level: Level, table: u64, stamp: Stamp) {
+        let all = stamp.packed();
+        self.tables.insert(key(space, level, table), Table { all, some: Vec::new() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const S: SpaceId = SpaceId(0);
+
+    proptest! {
+        // Against a plain map, over three tables.
+        #[test]
+        fn stamps_are_what_was_set_last(steps in prop::collection::vec((0u64..1536, 0u64..100, any::<bool>()), 0..200)) {
+            let mut stamps = Stamps::new(Stamp::Young);
+            let mut plain = BTreeMap::new();
+            for (entry, time, whole) in steps {
+                let stamp = if time == 0 { Stamp::Young } else { Stamp::Cleared(time) };
+                if whole {
+                    let table = entry / 512;
+                    stamps.set_all(S, Level::PMD, table, stamp);
+                    (table * 512..(table + 1) * 512).for_each(|entry| { plain.insert(entry, stamp); });
+                } else {
+                    stamps.set(S, Level::PMD, entry, stamp);
+                    plain.insert(entry, stamp);
+                }
+            }
+            for entry in 0..1536 {
+                let wanted = plain.get(&entry).copied().unwrap_or(Stamp::Young);
+                prop_assert_eq!(stamps.get(S, Level::PMD, entry), wanted);
+                prop_assert_eq!(stamps.get(S, Level::PTE, entry), Stamp::Young);
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! One consistent world, whoever asks in whatever order.
+
+use proptest::prelude::*;
+use tierscope_core::{AccessBits, AccessedSet, Addr, Level, Probe, Range, ScanMode};
+use tierscope_sim::density::{Config, Machine};
+
+use super::*;
+
+fn young(machine: &mut Machine, at: Addr, level: Level) -> bool {
+    let mut probe = [Probe::test(at, level)];
+    machine.probe(&mut probe).unwrap();
+    probe[0].is_young()
+}
+
+fn clear(machine: &mut Machine, at: Addr, level: Level) {
+    machine.probe(&mut [Probe::test_and_clear(at, level)]).unwrap();
+}
+
+/// Workloads of all kinds of density on 4 GiB: from a page that is always busy to background noise.
+fn specs() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "contiguous:space=4GiB,hot=256MiB,at=1GiB,rate=3000000",
+        "contiguous:space=4GiB,hot=256MiB,at=1GiB,share=0.9,rate=200000",
+        "needle:space=4GiB,hot=4KiB,rate=3000000",
+        "scattered:space=4GiB,ranges=200,range=64KiB,rate=100000",
+        "zipf:space=4GiB,item=1MiB,rate=1000000",
+        "stairs:space=4GiB,hot=64MiB,steps=4,every=300ms,rate=300000",
+        "drift:space=4GiB,window=16MiB,step=8MiB,every=10ms,rate=100000",
+        "contiguous:space=4GiB,hot=4GiB,rate=50",
+    ])
+}
+
+/// Offsets that fall into the hot part often.
+fn offsets() -> impl Strategy<Value = u64> {
+    prop_oneof![0..4 * GIB, GIB..GIB + 300 * MIB, 2 * GIB - 8192..2 * GIB + 8192]
+}
+
+fn free() -> Config {
+    // Probes that take no time: order cannot shift the clock.
+    let mut config = config();
+    config.costs.access_bits.call_ns = 0;
+    config.costs.access_bits.probe_ns = 0;
+    config.costs.access_bits.entry_ns = 0;
+    config.costs.access_bits.clear_ns = 0;
+    config
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    // Questions about one moment, in two orders, with others in between.
+    #[test]
+    fn the_order_of_questions_is_of_no_matter(
+        spec in specs(),
+        asked in prop::collection::vec((offsets(), 1u8..=4), 1..40),
+        waits in prop::collection::vec(0u64..50_000_000, 1..4),
+    ) {
+        let (mut there, mut back) = (machine(free(), spec), machine(free(), spec));
+        let base = area(&mut there).start;
+        let at = |offset: u64| Addr { space: SpaceId(0), at: base + offset };
+        for wait in waits {
+            pass(&mut there, wait);
+            pass(&mut back, wait);
+            let one: Vec<bool> = asked.iter().map(|(o, l)| young(&mut there, at(*o), Level::new(*l).unwrap())).collect();
+            let mut other: Vec<bool> = asked.iter().rev().map(|(o, l)| young(&mut back, at(*o), Level::new(*l).unwrap())).collect();
+            other.reverse();
+            prop_assert_eq!(one, other);
+            for (offset, level) in asked.iter().step_by(2) {
+                clear(&mut there, at(*offset), Level::new(*level).unwrap());
+                clear(&mut back, at(*offset), Level::new(*level).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_young_stays_young_until_it_is_cleared(spec in specs(), offset in offsets(), level in 1u8..=4, waits in prop::collection::vec(0u64..20_000_000, 1..20)) {
+        let mut machine = machine(config(), spec);
+        let at = Addr { space: SpaceId(0), at: area(&mut machine).start + offset };
+        let level = Level::new(level).unwrap();
+        clear(&mut machine, at, level);
+        let mut was = false;
+        for wait in waits {
+            pass(&mut machine, wait);
+            let is = young(&mut machine, at, level);
+            prop_assert!(is || !was);
+            was = is;
+        }
+        clear(&mut machine, at, level);
+    }
+
+    // Without paging-structure caches; the TLB and its flushes are there.
+    #[test]
+    fn a_parent_not_cleared_after_its_child_is_young_if_the_child_is(
+        spec in specs(),
+        offset in offsets(),
+        steps in prop::collection::vec((0u64..20_000_000, any::<bool>()), 1..20),
+    ) {
+        let mut machine = machine(Config { upper_entries: [0; 6], ..config() }, spec);
+        let at = Addr { space: SpaceId(0), at: area(&mut machine).start + offset };
+        for (wait, all) in steps {
+            if all {
+                // Parents first: none is cleared after its child.
+                for level in (1..=4).rev().filter_map(Level::new) {
+                    clear(&mut machine, at, level);
+                }
+            } else {
+                clear(&mut machine, at, Level::PTE);
+            }
+            pass(&mut machine, wait);
+            let answers: Vec<bool> = (1..=4).filter_map(Level::new).map(|level| young(&mut machine, at, level)).collect();
+            prop_assert!(answers.windows(2).all(|pair| !pair[0] || pair[1]), "{:?}", answers);
+        }
+    }
+
+    // A scan says of each entry what a probe of it says, and clears what a probe would clear.
+    #[test]
+    fn scans_equal_probes(
+        spec in specs(),
+        offset in offsets(),
+        level in 1u8..=3,
+        entries in 1u64..1500,
+        waits in prop::collection::vec((0u64..100_000_000, any::<bool>()), 1..4),
+    ) {
+        let level = Level::new(level).unwrap();
+        let (mut scanned, mut probed) = (machine(free(), spec), machine(free(), spec));
+        let whole = area(&mut scanned);
+        let start = whole.start + offset;
+        let range = Range::new(whole.space, start, (start + entries * level.entry_bytes()).min(whole.end));
+        let mut set = AccessedSet::default();
+        for (wait, clears) in waits {
+            pass(&mut scanned, wait);
+            pass(&mut probed, wait);
+            let mode = ScanMode { clear: clears, ..Default::default() };
+            let stats = scanned.scan(&range, level, mode, &mut set).unwrap();
+            prop_assert_eq!(stats.young, set.young_count());
+            prop_assert_eq!(stats.visited, set.entries());
+            for index in 0..set.entries() {
+                let at = Addr { space: whole.space, at: set.range.start + (index << level.shift()) };
+                prop_assert_eq!(set.is_young(index), young(&mut probed, at, level), "entry {}", index);
+                if clears {
+                    clear(&mut probed, at, level);
+                }
+            }
+        }
+    }
+
+    // What lies under an old parent is not looked at: pruned = plain where every upper entry is young.
+    #[test]
+    fn a_pruned_scan_sees_what_lies_under_young_parents(spec in specs(), wait in 0u64..1_000_000_000) {
+        let bare = Config { upper_entries: [0; 6], ..free() };
+        let (mut plain, mut pruned) = (machine(bare.clone(), spec), machine(bare, spec));
+        let whole = area(&mut plain);
+        pass(&mut plain, wait);
+        pass(&mut pruned, wait);
+        let (mut one, mut other) = (AccessedSet::default(), AccessedSet::default());
+        plain.scan(&whole, Level::PMD, ScanMode::default(), &mut one).unwrap();
+        let mode = ScanMode { prune: true, clear: true, present: false };
+        let stats = pruned.scan(&whole, Level::PMD, mode, &mut other).unwrap();
+        prop_assert_eq!(&one.young, &other.young);
+        prop_assert!(stats.visited <= 1 + 4 + 2048 + 2);
+        // And everything was cleared.
+        let stats = pruned.scan(&whole, Level::PMD, mode, &mut other).unwrap();
+        prop_assert_eq!(stats.young, 0);
+    }
+}
+
+// One page, accessed all the time, alone in every cache: its leaf is set after each flush. Without
+// flushes nothing is ever set again.
+#[test]
+fn what_the_tlb_holds_is_set_by_flushes_alone() {
+    let spec = "needle:space=1GiB,hot=4KiB,rate=3000000";
+    for (flush, sets) in [(Some(Duration::from_millis(5)), true), (None, false)] {
+        let mut machine = machine(Config { flush, ..config() }, spec);
+        let at = machine.hot_at(Time(0)).as_slice()[0].at(0);
+        pass(&mut machine, SECOND);
+        for level in (1..=4).filter_map(Level::new) {
+            clear(&mut machine, at, level);
+            pass(&mut machine, 6_000_000);
+            assert_eq!(young(&mut machine, at, level), sets, "{level} with {flush:?}");
+        }
+    }
+}
+
+// 100 GiB of pages, each accessed once in nine seconds, beneath one level-4 entry: leaves are set, the
+// entry far above is always cached. Cleared together, the parent stays old above its young children.
+#[test]
+fn a_cached_parent_stays_old_above_young_children() {
+    let mut machine = machine(
+        Config { flush: None, ..config() },
+        "contiguous:space=100GiB,hot=100GiB,rate=3000000",
+    );
+    let whole = area(&mut machine);
+    clear(&mut machine, whole.at(0), Level::P4D);
+    let mut set = AccessedSet::default();
+    let clears = ScanMode { clear: true, ..Default::default() };
+    let leaves = Range::new(whole.space, whole.start, whole.start + GIB);
+    machine.scan(&leaves, Level::PTE, clears, &mut set).unwrap();
+    pass(&mut machine, SECOND);
+    let stats = machine.scan(&leaves, Level::PTE, ScanMode::default(), &mut set).unwrap();
+    assert!(stats.young > 20_000, "{stats:?}");
+    assert!(!young(&mut machine, whole.at(0), Level::P4D));
+}

@@ -1,0 +1,141 @@
+//! The machine of densities, from outside: the conformance suite, its three laws, what it draws
+//! against what the model says, and every instrument on it.
+
+mod instruments;
+mod laws;
+mod statistics;
+
+use std::time::Duration;
+
+use tierscope_conformance::access_bits::{self, Touchable};
+use tierscope_core::{
+    AccessBits, AccessedSet, Addr, CpuTime, Level, Mappings, Missing, Ports, Range, Result,
+    ScanMode, SpaceId, Target, Time, Wake,
+};
+use tierscope_hw::Machine as Hardware;
+use tierscope_sim::config::Costs;
+use tierscope_sim::density::{Config, Machine, Start};
+use tierscope_workloads::Workload;
+use tierscope_workloads::generate::from_spec;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const SECOND: u64 = 1_000_000_000;
+
+/// Telescope's platform; a flush each 5 ms, as in the lab.
+fn config() -> Config {
+    let hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
+    Config::of(&hardware, Costs::ready_made("linux").unwrap())
+}
+
+/// The same without anything that could hide an access.
+fn bare() -> Config {
+    Config { tlb_pages: 0, upper_entries: [0; 6], ..config() }
+}
+
+fn workload(spec: &str) -> Workload {
+    from_spec(spec).unwrap()
+}
+
+fn machine(config: Config, spec: &str) -> Machine {
+    Machine::new(config, &workload(spec)).unwrap()
+}
+
+/// The whole first area.
+fn area(machine: &mut Machine) -> Range {
+    machine.mappings(Duration::ZERO).unwrap().mappings[0].range
+}
+
+fn pass(machine: &mut Machine, nanos: u64) {
+    use tierscope_core::Clock as _;
+    let until = machine.now() + Duration::from_nanos(nanos);
+    machine.wait(until);
+}
+
+struct Touched(Machine);
+
+impl tierscope_core::Clock for Touched {
+    fn now(&self) -> Time {
+        self.0.now()
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        self.0.wait(until)
+    }
+}
+
+impl Target for Touched {
+    fn mappings(&mut self, max_age: Duration) -> Result<std::sync::Arc<Mappings>> {
+        self.0.mappings(max_age)
+    }
+
+    fn cpu_time(&self) -> CpuTime {
+        self.0.cpu_time()
+    }
+}
+
+impl Ports for Touched {
+    fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
+        self.0.access_bits()
+    }
+}
+
+impl Touchable for Touched {
+    fn touch(&mut self, addr: Addr) {
+        self.0.touch(addr);
+    }
+}
+
+// Nothing but the suite accesses the upper half.
+#[test]
+fn accessed_bits_conform() {
+    for start in [Start::Young, Start::Cleared] {
+        let mut machine =
+            machine(Config { start, ..config() }, "needle:space=64MiB,hot=4KiB,at=0B");
+        let whole = area(&mut machine);
+        let quiet = Range::new(whole.space, whole.start + 32 * MIB, whole.start + 40 * MIB);
+        access_bits::conforms(&mut Touched(machine), quiet);
+    }
+}
+
+#[test]
+fn another_space_is_gone() {
+    use tierscope_core::{Probe, State};
+    let mut machine = machine(config(), "needle:space=64MiB");
+    let mut probe = [Probe::test(Addr { space: SpaceId(7), at: 0 }, Level::PTE)];
+    machine.probe(&mut probe).unwrap();
+    assert_eq!(probe[0].answer.state, State::Gone);
+}
+
+// 2^50 bytes have a million level-3 entries: each costs what an entry costs, none takes a draw.
+#[test]
+fn a_petabyte_is_scanned_for_what_is_hot_in_it_and_charged_for_all() {
+    use tierscope_core::Clock as _;
+    let radix = tierscope_core::Radix { levels: 5, ..config().radix };
+    let mut machine = machine(
+        Config { radix, ..config() },
+        "contiguous:space=1024TiB,hot=10GiB,at=512TiB,rate=3000000",
+    );
+    let whole = area(&mut machine);
+    pass(&mut machine, SECOND);
+    let before = machine.now();
+    let mut set = AccessedSet::default();
+    let stats = machine.scan(&whole, Level::PUD, ScanMode::default(), &mut set).unwrap();
+    assert_eq!((stats.visited, stats.young), (1 << 20, 10));
+    let costs = Costs::ready_made("linux").unwrap().access_bits;
+    let nanos = costs.call_ns + (costs.entry_ns << 20);
+    assert_eq!((machine.now() - before).as_nanos() as u64, nanos);
+    let mode = ScanMode { prune: true, ..Default::default() };
+    let stats = machine.scan(&whole, Level::PUD, mode, &mut set).unwrap();
+    assert_eq!((stats.visited, stats.young, stats.pruned), (2048 + 512, 10, 2047));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    assert!(Machine::new(config(), &workload("needle:space=126TiB,hot=4KiB")).is_ok());
+    let spec = "needle:space=128TiB,hot=4KiB";
+    let error = Machine::new(config(), &workload(spec)).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("does not fit") && error.contains("5 levels"), "{error}");
+    let none = Config { cores: 0, ..config() };
+    assert!(Machine::new(none, &workload("needle:space=1GiB")).is_err());
+}
