@@ -8,6 +8,8 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::how::HowArgs;
+use crate::keep::KeepArgs;
+use crate::serve::ServeArgs;
 use crate::{exit, units};
 
 /// See which memory of a Linux machine is hot and which is cold.
@@ -29,6 +31,8 @@ pub enum Command {
     Report(ReportCommand),
     /// Hold a recording against the truth that a toucher wrote
     Compare(CompareArgs),
+    /// Serve a page and OpenMetrics of what is being recorded, or of a recording
+    Serve(ServeArgs),
 }
 
 /// Flags of `tierscope record`.
@@ -52,7 +56,7 @@ pub struct RecordArgs {
     #[arg(last = true, value_name = "COMMAND")]
     pub program: Vec<OsString>,
 
-    /// Directory to write the recording to; must be new or empty
+    /// Directory to write the recording to; must be new or empty, or hold a series to go on with
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
 
@@ -63,6 +67,10 @@ pub struct RecordArgs {
     /// How long to record; without it until the target ends, or until Ctrl-C
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub duration: Option<Duration>,
+
+    /// How much is kept.
+    #[command(flatten)]
+    pub keep: KeepArgs,
 
     /// A fact to keep with the recording; can be given more than once
     #[arg(long, value_name = "KEY=VALUE", value_parser = annotation)]
@@ -204,7 +212,8 @@ fn annotation(text: &str) -> Result<(String, String), String> {
 }
 
 /// The command line, with the exit codes in every help.
-fn command() -> clap::Command {
+#[must_use]
+pub fn command() -> clap::Command {
     let with_codes = |command: clap::Command| command.after_help(exit::help());
     with_codes(Cli::command())
         .mut_subcommands(|sub| with_codes(sub).mut_subcommands(|sub| sub.after_help(exit::help())))

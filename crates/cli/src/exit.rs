@@ -39,7 +39,11 @@ pub const EXITS: [Exit; 10] = [
                   window ended; what was recorded is kept",
         kinds: &[ErrorKind::Gone],
     },
-    Exit { code: 8, meaning: "reading or writing failed (disk full)", kinds: &[ErrorKind::Io] },
+    Exit {
+        code: 8,
+        meaning: "reading or writing failed (disk full, port taken)",
+        kinds: &[ErrorKind::Io],
+    },
     Exit { code: 9, meaning: "not a recording, or a damaged one", kinds: &[ErrorKind::Data] },
 ];
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 use tierscope_core::{Error, ErrorKind, Instrument, Result};
 use tierscope_instruments::registry::{self, Common};
 use tierscope_linux::Selection;
+use tierscope_record::series::Retention;
 
 use crate::args::RecordArgs;
 use crate::how::HowArgs;
-use crate::kernel_damon;
 use crate::units::show_duration;
+use crate::{keep, kernel_damon};
 
 /// Below this a look at a region costs more than the time between two looks.
 const LEAST_SAMPLING: Duration = Duration::from_micros(100);
@@ -43,6 +44,8 @@ pub struct Plan {
     pub duration: Option<Duration>,
     /// Where to write it.
     pub output: PathBuf,
+    /// How much of it to keep, as a series; `None` for one recording.
+    pub retention: Option<Retention>,
     /// What to keep with it.
     pub annotations: BTreeMap<String, String>,
     /// The command line, to keep with it.
@@ -58,6 +61,7 @@ impl Plan {
         let selection = selection(args.pid, args.children, args.cgroup, args.program);
         let plan = Self {
             duration: args.duration,
+            retention: args.keep.retention(),
             annotations: args.annotate.into_iter().collect(),
             ..Self::watching(selection, args.how, args.output, command)
         };
@@ -79,6 +83,7 @@ impl Plan {
             seed: how.seed,
             duration: None,
             output,
+            retention: None,
             annotations: BTreeMap::new(),
             command,
         }
@@ -90,7 +95,11 @@ impl Plan {
     /// As [`Plan::new`].
     pub fn checked(self) -> Result<Self> {
         check_intervals(&self)?;
-        check_output(&self.output)?;
+        match &self.retention {
+            None => check_output(&self.output)?,
+            // The series itself tells what is wrong with its directory.
+            Some(retention) => keep::check(retention, self.window)?,
+        }
         self.build_instrument()?;
         Ok(self)
     }

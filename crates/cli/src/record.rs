@@ -10,9 +10,10 @@ use tierscope_core::{Error, ErrorKind, Ports, Result};
 use tierscope_linux::module::Module;
 use tierscope_linux::proc::Proc;
 use tierscope_linux::{LiveMachine, Selection};
-use tierscope_record::{Machine, Meta, Recorder};
+use tierscope_record::{Machine, Meta};
 
 use crate::kernel_damon;
+use crate::output::Output;
 use crate::plan::Plan;
 use crate::progress::{Progress, Tally};
 use crate::units::show_duration;
@@ -80,14 +81,14 @@ pub fn record(
 ) -> Result<Recorded> {
     let mut instrument = plan.build_instrument()?;
     let meta = meta(ports, plan, kernel)?.with_settings(&instrument.settings());
-    let mut recorder = Recorder::create(&plan.output, &meta)?;
-    let mut progress = Progress::new(&mut recorder, terminal, plan.duration);
+    let mut output = Output::create(plan, &meta)?;
+    let mut progress = Progress::new(&mut output, terminal, plan.duration);
     let until = plan.duration.map_or(tierscope_core::Time::NEVER, |d| ports.now() + d);
     let course = Course { mappings_age: plan.update, ..Course::until(until) };
     let ended = profile(ports, instrument.as_mut(), &course, &mut progress);
     let tally = progress.finish();
     // An error of the recording comes back from here as well; the first one is the cause.
-    let closed = recorder.finish();
+    let closed = output.finish();
     let ended = ended?;
     closed?;
     Ok(Recorded { ended, tally })

@@ -10,6 +10,7 @@ use tierscope_report as reports;
 use tierscope_report::{Color, Grid, RegionsOptions, Style, View, html, svg};
 
 use crate::args::{ReportArgs, ReportCommand, When};
+use crate::newest;
 use crate::units::Place;
 
 /// Columns and lines where there is no terminal to ask.
@@ -121,7 +122,7 @@ pub fn print(text: &str) -> Result<()> {
 /// Opens the recording. Damage at its end is told and passed over: what was committed before is
 /// good.
 fn open(args: &ReportArgs) -> Result<Recording> {
-    let recording = Recording::open(&args.recording)?;
+    let recording = Recording::open(newest::resolve(&args.recording)?)?;
     if let Some(damage) = recording.damage() {
         eprintln!("tierscope: {damage}");
     }

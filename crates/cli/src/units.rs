@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-const TIMES: [(&str, u64); 8] = [
+const TIMES: [(&str, u64); 9] = [
     ("ns", 1),
     ("us", 1_000),
     ("µs", 1_000),
@@ -11,6 +11,7 @@ const TIMES: [(&str, u64); 8] = [
     ("min", 60_000_000_000),
     ("m", 60_000_000_000),
     ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
 ];
 
 const SIZES: [(&str, u64); 10] = [
@@ -31,7 +32,7 @@ const SIZES: [(&str, u64); 10] = [
 /// # Errors
 /// What is wrong with it.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let units = "ns, us, ms, s, min or h";
+    let units = "ns, us, ms, s, min, h or d";
     scaled(text, &TIMES)
         .map(Duration::from_nanos)
         .ok_or_else(|| format!("not a time: give a number and a unit ({units}), like 5ms"))

@@ -16,7 +16,9 @@ pub mod proc;
 mod selection;
 mod selftest_page;
 mod spawn;
+mod stop;
 mod watched;
 
 pub use machine::LiveMachine;
 pub use selection::Selection;
+pub use stop::StopSignals;

@@ -16,6 +16,7 @@ mod message;
 mod meta;
 mod recorder;
 mod recording;
+pub mod series;
 mod store;
 mod table;
 mod tiles;

@@ -83,6 +83,11 @@ impl<S: Store> Recorder<S> {
         self.committed
     }
 
+    /// Bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.handed_over).sum()
+    }
+
     /// Adds a value to a named series; it is committed with the next window.
     pub fn metric(&mut self, metric: Metric) {
         self.queued.push(metric);

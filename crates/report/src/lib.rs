@@ -14,6 +14,7 @@ pub mod html;
 mod human;
 mod json;
 mod mean;
+pub mod metrics;
 mod names;
 mod ramp;
 mod regions;

@@ -5,3 +5,4 @@ mod corpus;
 mod damage;
 mod heat;
 mod round_trip;
+mod series;

@@ -1,0 +1,45 @@
+//! Where windows go: into one recording, or into a series.
+
+use std::time::SystemTime;
+
+use tierscope_core::Result;
+use tierscope_core::drive::{Sink, Window};
+use tierscope_record::series::SeriesRecorder;
+use tierscope_record::{Meta, Recorder};
+
+use crate::plan::Plan;
+
+/// What is written.
+pub(crate) enum Output {
+    One(Box<Recorder>),
+    Series(Box<SeriesRecorder>),
+}
+
+impl Output {
+    pub(crate) fn create(plan: &Plan, meta: &Meta) -> Result<Self> {
+        let dir = &plan.output;
+        Ok(match plan.retention {
+            None => Output::One(Box::new(Recorder::create(dir, meta)?)),
+            Some(retention) => {
+                let series = SeriesRecorder::create(dir, meta, retention, SystemTime::now)?;
+                Output::Series(Box::new(series))
+            }
+        })
+    }
+
+    pub(crate) fn finish(self) -> Result<()> {
+        match self {
+            Output::One(recorder) => recorder.finish(),
+            Output::Series(series) => series.finish(),
+        }
+    }
+}
+
+impl Sink for Output {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        match self {
+            Output::One(recorder) => recorder.window(window),
+            Output::Series(series) => series.window(window),
+        }
+    }
+}

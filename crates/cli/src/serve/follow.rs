@@ -1,0 +1,210 @@
+//! Follows what is being recorded, and keeps an exposition ready for whoever asks.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tierscope_core::Result;
+use tierscope_record::Recording;
+use tierscope_record::series::{is_series, members};
+use tierscope_report::html;
+use tierscope_report::metrics::Collector;
+
+/// What is ready to be answered with.
+#[derive(Clone, Debug)]
+pub(super) struct Ready {
+    /// The recording that is newest.
+    pub(super) recording: PathBuf,
+    /// The exposition of its last window.
+    pub(super) metrics: Arc<[u8]>,
+    /// Changes with every window.
+    pub(super) tag: String,
+}
+
+/// What the last look has come to: nothing yet, something, or why not.
+pub(super) type Found = Result<Option<Ready>>;
+
+/// The last look, for many readers.
+#[derive(Debug)]
+pub(super) struct Board(Mutex<Found>);
+
+impl Board {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Ok(None)))
+    }
+
+    pub(super) fn read(&self) -> Found {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn write(&self, found: Found) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
+    }
+}
+
+/// Follows a recording, or the newest recording of a series.
+pub(super) struct Follower {
+    place: PathBuf,
+    now: Option<(PathBuf, Recording)>,
+    collector: Collector,
+}
+
+impl Follower {
+    pub(super) fn new(place: PathBuf) -> Self {
+        Self { place, now: None, collector: Collector::default() }
+    }
+
+    /// Looks, and puts what there is on the board. Only a pass over the last window is made, by
+    /// the thread that calls: whoever records is not waited for, and does not wait.
+    pub(super) fn look(&mut self, board: &Board) {
+        match self.found() {
+            // Nothing new: what is there stays, unless it was an error.
+            Ok(None) if board.read().is_ok() => {}
+            Ok(None) => board.write(self.ready()),
+            found => board.write(found),
+        }
+    }
+
+    /// Something new, if there is.
+    fn found(&mut self) -> Found {
+        let begun = self.move_on()?;
+        let Some((_, recording)) = &mut self.now else { return Ok(None) };
+        if recording.refresh()? == 0 && !begun {
+            return Ok(None);
+        }
+        self.collector.advance(recording);
+        self.ready()
+    }
+
+    fn ready(&self) -> Found {
+        let Some((path, recording)) = &self.now else { return Ok(None) };
+        let metrics = self.collector.render(recording)?.into_bytes().into();
+        Ok(Some(Ready { recording: path.clone(), metrics, tag: html::tag(recording) }))
+    }
+
+    /// Opens what comes after the present recording, each counted to its end; whether there was
+    /// something.
+    fn move_on(&mut self) -> Result<bool> {
+        let mut begun = false;
+        for path in &self.following()? {
+            let recording = match Recording::open(path) {
+                Ok(recording) => recording,
+                // It is just being begun: the next look will find it.
+                Err(_) if self.now.is_some() => break,
+                Err(error) => return Err(error),
+            };
+            if let Some((_, before)) = &mut self.now {
+                before.refresh()?;
+                self.collector.advance(before);
+            }
+            self.collector.begin();
+            self.collector.advance(&recording);
+            self.now = Some((path.clone(), recording));
+            begun = true;
+        }
+        Ok(begun)
+    }
+
+    /// Recordings to be opened, in order.
+    fn following(&self) -> Result<Vec<PathBuf>> {
+        let at = self.now.as_ref().map(|(path, _)| path.as_path());
+        if !is_series(&self.place) {
+            // A series begins with its lock: until then there may be nothing at all.
+            let there = at.is_none() && self.place.join("windows.arrows").exists();
+            return Ok(if there { vec![self.place.clone()] } else { Vec::new() });
+        }
+        let mut paths: Vec<PathBuf> = members(&self.place)?
+            .into_iter()
+            .map(|member| member.path)
+            .filter(|path| path.join("windows.arrows").exists())
+            .collect();
+        match at {
+            Some(at) => paths.retain(|path| path.as_path() > at),
+            None => drop(paths.drain(..paths.len().saturating_sub(1))),
+        }
+        Ok(paths)
+    }
+}
+
+/// The recordings that can be asked for by name; none where there is only one.
+pub(super) fn by_name(place: &Path) -> Result<Vec<(String, tierscope_record::series::Member)>> {
+    if !is_series(place) {
+        return Ok(Vec::new());
+    }
+    let named = |member: tierscope_record::series::Member| {
+        let name = member.path.file_name()?.to_str()?.to_owned();
+        Some((name, member))
+    };
+    Ok(members(place)?.into_iter().filter_map(named).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, UNIX_EPOCH};
+    use tierscope_core::drive::{Sink, Window};
+    use tierscope_core::{CpuTime, Snapshot, Time};
+    use tierscope_record::series::{Retention, SeriesRecorder};
+    use tierscope_record::{Meta, Recorder};
+
+    fn pass(sink: &mut dyn Sink, index: u64) {
+        let at = |second: u64| Time(second * 1_000_000_000);
+        let snapshot = Snapshot { start: at(index), end: at(index + 1), ..Snapshot::default() };
+        let (actions, outcomes, cpu) = (&[][..], &[][..], CpuTime::default());
+        let window = Window { snapshot: &snapshot, mappings: None, actions, outcomes, cpu };
+        sink.window(&window).unwrap();
+    }
+
+    /// Windows counted by what is on the board.
+    fn counted(board: &Board) -> Option<u64> {
+        let ready = board.read().unwrap()?;
+        let text = std::str::from_utf8(&ready.metrics).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("tierscope_windows_total "));
+        line.unwrap().parse().ok()
+    }
+
+    #[test]
+    fn there_is_nothing_until_something_begins() {
+        let dir = tempfile::tempdir().unwrap();
+        let (board, mut follower) = (Board::new(), Follower::new(dir.path().join("later")));
+        follower.look(&board);
+        assert_eq!(counted(&board), None);
+        let mut recorder = Recorder::create(dir.path().join("later"), &Meta::default()).unwrap();
+        follower.look(&board);
+        assert_eq!(counted(&board), Some(0));
+        pass(&mut recorder, 0);
+        follower.look(&board);
+        assert_eq!(counted(&board), Some(1));
+        let tag = |board: &Board| board.read().unwrap().unwrap().tag;
+        let before = tag(&board);
+        follower.look(&board);
+        assert_eq!(tag(&board), before, "nothing new");
+    }
+
+    // Kept for 48 s: a recording lasts 2 s. Three recordings begin between two looks.
+    #[test]
+    fn no_window_of_a_series_is_missed() {
+        let dir = tempfile::tempdir().unwrap();
+        let keep = Retention { age: Some(Duration::from_secs(48)), bytes: None };
+        let wall = || UNIX_EPOCH;
+        let mut series = SeriesRecorder::create(dir.path(), &Meta::default(), keep, wall).unwrap();
+        let (board, mut follower) = (Board::new(), Follower::new(dir.path().into()));
+        (0..1).for_each(|index| pass(&mut series, index));
+        follower.look(&board);
+        assert_eq!(counted(&board), Some(1));
+        (1..9).for_each(|index| pass(&mut series, index));
+        follower.look(&board);
+        assert_eq!(counted(&board), Some(9));
+        let newest = board.read().unwrap().unwrap().recording;
+        assert_eq!(Some(newest), tierscope_record::series::newest(dir.path()).unwrap());
+        assert_eq!(by_name(dir.path()).unwrap().len(), 5);
+    }
+
+    #[test]
+    fn what_is_no_recording_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("windows.arrows"), "no").unwrap();
+        let (board, mut follower) = (Board::new(), Follower::new(dir.path().into()));
+        follower.look(&board);
+        assert_eq!(board.read().unwrap_err().kind(), tierscope_core::ErrorKind::Data);
+    }
+}

@@ -1,0 +1,154 @@
+//! The head of a request; there is no body that anybody here would want.
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// The thing itself.
+    Get,
+    /// Only what is said about it.
+    Head,
+}
+
+/// A request that was understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// GET or HEAD.
+    pub(crate) method: Method,
+    /// Path, without query; begins with `/`. Percent signs are left as they are.
+    pub(crate) path: String,
+    /// What the client has already: entity tags, or `*`.
+    pub(crate) has: Vec<String>,
+}
+
+/// Why a request is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Not HTTP.
+    Malformed,
+    /// HTTP, but neither GET nor HEAD.
+    Method,
+    /// Longer than allowed.
+    TooLong,
+    /// Not sent in time.
+    TooSlow,
+}
+
+/// Where the head ends in what was received so far.
+#[must_use]
+pub(crate) fn head_end(received: &[u8]) -> Option<usize> {
+    received.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 2)
+}
+
+impl Request {
+    /// Reads a head: lines that end with CR LF, without the empty one (RFC 9112, 2.1).
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`] or [`Refusal::Method`].
+    pub(crate) fn parse(head: &[u8]) -> Result<Self, Refusal> {
+        let text = std::str::from_utf8(head).map_err(|_| Refusal::Malformed)?;
+        let mut lines = text.strip_suffix("\r\n").ok_or(Refusal::Malformed)?.split("\r\n");
+        let (method, path) = request_line(lines.next().unwrap_or_default())?;
+        let mut has = Vec::new();
+        for line in lines {
+            let (name, value) = line.split_once(':').ok_or(Refusal::Malformed)?;
+            if name.is_empty() || name.contains([' ', '\t']) {
+                return Err(Refusal::Malformed);
+            }
+            if name.eq_ignore_ascii_case("if-none-match") {
+                has.extend(value.split(',').map(tag));
+            }
+        }
+        Ok(Self { method, path, has })
+    }
+
+    /// Whether the client has what `tag` stands for (RFC 9110, 13.1.2: compared weakly).
+    #[must_use]
+    pub(crate) fn has(&self, tag: &str) -> bool {
+        self.has.iter().any(|one| one == "*" || one == tag)
+    }
+}
+
+/// An entity tag; weak ones compare as strong ones here.
+fn tag(text: &str) -> String {
+    let text = text.trim();
+    text.strip_prefix("W/").unwrap_or(text).to_owned()
+}
+
+fn request_line(line: &str) -> Result<(Method, String), Refusal> {
+    let mut words = line.split(' ');
+    let (Some(method), Some(target), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(Refusal::Malformed);
+    };
+    let is_token = !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase());
+    if !is_token || !matches!(version, "HTTP/1.0" | "HTTP/1.1") || !target.starts_with('/') {
+        return Err(Refusal::Malformed);
+    }
+    let path = target.split(['?', '#']).next().unwrap_or_default().to_owned();
+    match method {
+        "GET" => Ok((Method::Get, path)),
+        "HEAD" => Ok((Method::Head, path)),
+        _ => Err(Refusal::Method),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(text: &str) -> Result<Request, Refusal> {
+        Request::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn a_scraper_is_understood() {
+        let request = parse("GET /metrics?x=1 HTTP/1.1\r\nHost: a:9464\r\nAccept: */*\r\n");
+        let path = "/metrics".to_owned();
+        assert_eq!(request, Ok(Request { method: Method::Get, path, has: Vec::new() }));
+    }
+
+    #[test]
+    fn tags_are_compared_weakly() {
+        let request = parse("HEAD / HTTP/1.0\r\nif-none-match: W/\"a\", \"b-2\"\r\n").unwrap();
+        assert!(request.has("\"a\"") && request.has("\"b-2\"") && !request.has("\"c\""));
+        assert!(parse("GET / HTTP/1.1\r\nIf-None-Match: *\r\n").unwrap().has("\"c\""));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        for text in [
+            "",
+            "\r\n",
+            "GET /\r\n",
+            "GET / HTTP/2.0\r\n",
+            "GET  / HTTP/1.1\r\n",
+            "GET metrics HTTP/1.1\r\n",
+            "GET http://other/ HTTP/1.1\r\n",
+            "get / HTTP/1.1\r\n",
+            "GET / HTTP/1.1\r\nno colon\r\n",
+            "GET / HTTP/1.1\r\nspace : x\r\n",
+            "GET / HTTP/1.1",
+        ] {
+            assert_eq!(parse(text), Err(Refusal::Malformed), "{text:?}");
+        }
+        assert_eq!(parse("POST / HTTP/1.1\r\n"), Err(Refusal::Method));
+    }
+
+    #[test]
+    fn the_head_ends_at_the_empty_line() {
+        assert_eq!(head_end(b"GET / HTTP/1.1\r\n\r\nbody"), Some(16));
+        assert_eq!(head_end(b"GET / HTTP/1.1\r\n"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Request::parse(&bytes);
+            if let Some(end) = head_end(&bytes) {
+                prop_assert_eq!(&bytes[end - 2..end + 2], b"\r\n\r\n");
+            }
+        }
+    }
+}

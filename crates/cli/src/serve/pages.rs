@@ -1,0 +1,87 @@
+//! The page and its data, made when asked for and kept until the recording has grown.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use tierscope_core::Result;
+use tierscope_record::Recording;
+use tierscope_report::html;
+
+use super::http::Response;
+
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// Which part is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The page, which fetches its data from `data` beside it.
+    Page,
+    /// The data.
+    Data,
+}
+
+/// The recording that was asked for last, and the answers made of it. Many may ask for the same:
+/// the first one makes it, the others wait for it.
+#[derive(Default)]
+pub(super) struct Pages(Mutex<Option<Made>>);
+
+struct Made {
+    path: PathBuf,
+    recording: Recording,
+    tag: String,
+    page: Option<Response>,
+    data: Option<Response>,
+}
+
+impl Pages {
+    /// A part of the recording at `path`.
+    ///
+    /// # Errors
+    /// As [`html::page`] and [`html::data`].
+    pub(super) fn answer(&self, path: &Path, part: Part) -> Result<Response> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = match kept.take().filter(|made| made.path == path) {
+            Some(made) => made,
+            None => Made::open(path)?,
+        };
+        made.refresh()?;
+        let response = made.answer(part);
+        *kept = Some(made);
+        response
+    }
+}
+
+impl Made {
+    fn open(path: &Path) -> Result<Self> {
+        let recording = Recording::open(path)?;
+        let tag = html::tag(&recording);
+        Ok(Self { path: path.into(), recording, tag, page: None, data: None })
+    }
+
+    fn refresh(&mut self) -> Result<()> {
+        self.recording.refresh()?;
+        let tag = html::tag(&self.recording);
+        if tag != self.tag {
+            (self.page, self.data, self.tag) = (None, None, tag);
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, part: Part) -> Result<Response> {
+        let kept = match part {
+            Part::Page => &mut self.page,
+            Part::Data => &mut self.data,
+        };
+        if let Some(response) = kept {
+            return Ok(response.clone());
+        }
+        let options = html::Options::live();
+        let (mime, text) = match part {
+            Part::Page => (HTML, html::page(&self.recording, &options, html::Data::Url("data"))?),
+            Part::Data => (JSON, html::data(&self.recording, &options)?),
+        };
+        let response = Response::ok(mime, text.into_bytes()).tagged(self.tag.as_str());
+        Ok(kept.insert(response).clone())
+    }
+}

@@ -1,0 +1,119 @@
+//! How much of a series is kept.
+
+use std::time::{Duration, SystemTime};
+
+use super::directory::Member;
+
+/// A recording of a series is begun at least this often.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// What is kept is cut into at least this many recordings: one is what removal costs at once.
+const PIECES: u32 = 24;
+
+/// How much of a series is kept; the stricter one holds where both are given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// What ended longer ago than this goes.
+    pub age: Option<Duration>,
+    /// The series takes no more bytes than this, the recording being written included.
+    pub bytes: Option<u64>,
+}
+
+impl Retention {
+    /// How long a recording of the series lasts.
+    #[must_use]
+    pub fn span(&self) -> Duration {
+        self.age.map_or(LONGEST, |age| (age / PIECES).min(LONGEST))
+    }
+
+    /// How long a recording of the series may grow; endless without a limit.
+    #[must_use]
+    pub fn piece_bytes(&self) -> u64 {
+        self.bytes.map_or(u64::MAX, |bytes| bytes / u64::from(PIECES))
+    }
+
+    /// How many of `members`, from the oldest on, have to go at the time `now`. The last member
+    /// is the one being written, which may yet grow to [`Retention::piece_bytes`].
+    pub(super) fn doomed(&self, members: &[Member], now: SystemTime) -> usize {
+        let ended = members.len().saturating_sub(1);
+        self.too_old(members, now).max(self.too_much(&members[..ended])).min(ended)
+    }
+
+    /// A recording ends when the next one begins.
+    fn too_old(&self, members: &[Member], now: SystemTime) -> usize {
+        let Some(oldest) = self.age.and_then(|age| now.checked_sub(age)) else { return 0 };
+        members.iter().skip(1).take_while(|next| next.began <= oldest).count()
+    }
+
+    fn too_much(&self, ended: &[Member]) -> usize {
+        let Some(most) = self.bytes else { return 0 };
+        let room = most.saturating_sub(self.piece_bytes());
+        let mut kept: u64 = 0;
+        let fits = |member: &&Member| {
+            kept = kept.saturating_add(member.bytes);
+            kept <= room
+        };
+        ended.len() - ended.iter().rev().take_while(fits).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A recording an hour, of these bytes; now is the end of the last one.
+    fn members(bytes: &[u64]) -> (Vec<Member>, SystemTime) {
+        let at = |hour: usize| UNIX_EPOCH + HOUR * hour as u32;
+        let member = |(hour, bytes): (usize, &u64)| Member {
+            path: format!("{hour}").into(),
+            began: at(hour),
+            bytes: *bytes,
+        };
+        (bytes.iter().enumerate().map(member).collect(), at(bytes.len()))
+    }
+
+    #[test]
+    fn pieces_are_a_24th_and_an_hour_at_most() {
+        let by_age = |age| Retention { age: Some(age), bytes: None };
+        assert_eq!(by_age(24 * HOUR).span(), HOUR);
+        assert_eq!(by_age(HOUR).span(), HOUR / 24);
+        assert_eq!(by_age(1000 * HOUR).span(), HOUR);
+        let by_bytes = Retention { age: None, bytes: Some(2400) };
+        assert_eq!((by_bytes.span(), by_bytes.piece_bytes()), (HOUR, 100));
+    }
+
+    // Six recordings end 5, 4, … 1, 0 hours ago.
+    #[test]
+    fn what_ended_too_long_ago_goes() {
+        let (members, now) = members(&[1; 6]);
+        let doomed =
+            |hours| Retention { age: Some(hours * HOUR), bytes: None }.doomed(&members, now);
+        assert_eq!([9, 6, 5, 3, 1].map(doomed), [0, 0, 1, 3, 5]);
+        assert_eq!(doomed(0), 5, "never the one being written");
+    }
+
+    // 2400 bytes: a piece is 100, so that 2300 are left for those that ended.
+    #[test]
+    fn what_does_not_fit_goes() {
+        let retention = Retention { age: None, bytes: Some(2400) };
+        let doomed = |bytes: &[u64]| {
+            let (members, now) = members(bytes);
+            retention.doomed(&members, now)
+        };
+        assert_eq!(doomed(&[100, 2200, 100, 7]), 1);
+        assert_eq!(doomed(&[100, 2200, 7]), 0);
+        assert_eq!(doomed(&[2301, 7]), 1);
+        assert_eq!(doomed(&[9999]), 0, "never the one being written");
+        assert_eq!(doomed(&[]), 0);
+    }
+
+    #[test]
+    fn the_stricter_one_holds() {
+        let (members, now) = members(&[1000; 4]);
+        let both = |age, bytes| Retention { age: Some(age * HOUR), bytes: Some(bytes) };
+        assert_eq!(both(9, 2400).doomed(&members, now), 1);
+        assert_eq!(both(1, 24_000).doomed(&members, now), 3);
+    }
+}

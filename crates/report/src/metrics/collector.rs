@@ -1,0 +1,137 @@
+//! Follows recordings, window by window, and renders the last one.
+
+use std::time::Duration;
+
+use tierscope_core::{CpuTime, Result};
+use tierscope_record::{Commit, Recording};
+
+use super::families;
+use super::figures::figures;
+use super::text::Text;
+
+/// A window that took longer than this many times what was asked for is late.
+const LATE: f64 = 1.5;
+
+/// What only grows, over all recordings followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Counters {
+    pub(super) windows: u64,
+    /// Windows that took more than [`LATE`] times as long as asked for.
+    pub(super) late: u64,
+    /// Windows that would have fitted between two that follow each other.
+    pub(super) lost: u64,
+    /// Since the machine was opened, as the recordings say.
+    pub(super) cpu: CpuTime,
+}
+
+impl Counters {
+    /// `window` is the length asked for.
+    fn take(&mut self, before: Option<&Commit>, row: &Commit, window: Duration) {
+        self.windows += 1;
+        self.late += u64::from(row.end - row.start > window.mul_f64(LATE));
+        if let Some(before) = before {
+            let gap = (row.start - before.end).as_nanos();
+            self.lost += gap.checked_div(window.as_nanos()).unwrap_or(0) as u64;
+        }
+        self.cpu = row.cpu;
+    }
+}
+
+/// Follows a recording, or one recording after another.
+#[derive(Clone, Debug, Default)]
+pub struct Collector {
+    counters: Counters,
+    /// Windows taken of the present recording.
+    taken: usize,
+}
+
+impl Collector {
+    /// The next recording follows: what was counted stays.
+    pub fn begin(&mut self) {
+        self.taken = 0;
+    }
+
+    /// Counts the windows of `recording` that were committed since the last call.
+    pub fn advance(&mut self, recording: &Recording) {
+        let (commits, window) = (recording.commits(), recording.meta().window);
+        for index in self.taken..commits.len() {
+            let before = index.checked_sub(1).map(|before| &commits[before]);
+            self.counters.take(before, &commits[index], window);
+        }
+        self.taken = commits.len();
+    }
+
+    /// The last window of `recording`, and what was counted so far, as OpenMetrics text. Without
+    /// a window there are counters and facts only.
+    ///
+    /// # Errors
+    /// If the window cannot be read.
+    pub fn render(&self, recording: &Recording) -> Result<String> {
+        let mut text = Text::default();
+        families::about(&mut text, recording);
+        families::counters(&mut text, &self.counters);
+        if let Some(last) = recording.commits().len().checked_sub(1) {
+            let (snapshot, layout) = (recording.snapshot(last)?, recording.layout(last)?);
+            let window = recording.meta().window.as_secs_f64();
+            let figures = figures(&snapshot, &layout, window);
+            families::spaces(&mut text, &families::labelled(&figures, &layout));
+            families::series(&mut text, &recording.metrics(last)?, &layout);
+        }
+        Ok(text.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::drive::{Sink, Window};
+    use tierscope_core::{Snapshot, Time};
+    use tierscope_record::{Memory, Meta, Recorder};
+
+    /// Windows that begin and end at these milliseconds, 200 ms being asked for.
+    fn recording(windows: &[(u64, u64)]) -> Recording {
+        let mut memory = Memory::default();
+        let meta = Meta { window: Duration::from_millis(200), ..Meta::default() };
+        let mut recorder = Recorder::create_in(&mut memory, &meta).unwrap();
+        for (start, end) in windows {
+            let at = |millis: u64| Time(millis * 1_000_000);
+            let snapshot =
+                Snapshot { start: at(*start), end: at(*end), samples: 40, regions: Vec::new() };
+            let cpu = CpuTime { profiler: Duration::from_millis(*end / 10), ..CpuTime::default() };
+            let (mappings, actions, outcomes) = (None, &[][..], &[][..]);
+            let window = Window { snapshot: &snapshot, mappings, actions, outcomes, cpu };
+            recorder.window(&window).unwrap();
+        }
+        recorder.finish().unwrap();
+        Recording::from_source(Box::new(memory)).unwrap()
+    }
+
+    // The third is late (301 of 200 ms), and after it 450 ms are missing: two windows.
+    #[test]
+    fn late_and_lost_windows_are_counted() {
+        let recording = recording(&[(0, 200), (200, 500), (500, 801), (1251, 1451)]);
+        let mut collector = Collector::default();
+        collector.advance(&recording);
+        collector.advance(&recording);
+        let Counters { windows, late, lost, cpu } = collector.counters;
+        assert_eq!((windows, late, lost), (4, 1, 2));
+        assert_eq!(cpu.profiler, Duration::from_millis(145));
+    }
+
+    #[test]
+    fn counting_goes_on_with_the_next_recording() {
+        let mut collector = Collector::default();
+        for _ in 0..2 {
+            collector.begin();
+            collector.advance(&recording(&[(0, 200), (200, 400)]));
+        }
+        assert_eq!(collector.counters.windows, 4);
+    }
+
+    #[test]
+    fn a_recording_without_a_window_has_counters() {
+        let text = Collector::default().render(&recording(&[])).unwrap();
+        assert!(text.contains("\ntierscope_windows_total 0\n"), "{text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,179 @@
+//! Everything that is exported: names, units, meaning.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tierscope_core::{Mappings, SpaceId};
+use tierscope_record::{Metric, Recording};
+
+use super::collector::Counters;
+use super::figures::{AGES, Figures, Heat};
+use super::text::{Kind, Label, Text, number};
+
+/// Series of a recording that have families of their own.
+const KNOWN: [&str; 6] = [
+    "profiler_cpu_seconds",
+    "target_cpu_seconds",
+    "regions",
+    "region_bytes",
+    "accessed_bytes",
+    "hot_bytes",
+];
+
+/// What is watched, with what, and how fresh it is.
+pub(super) fn about(text: &mut Text, recording: &Recording) {
+    let meta = recording.meta();
+    let help = "What is watched, and with what.";
+    let variant = meta.settings.get("variant").map_or("", String::as_str);
+    text.family("tierscope_recording", Kind::Info, None, help).sample(
+        &[
+            ("target", &meta.target),
+            ("instrument", &meta.instrument),
+            ("variant", variant),
+            ("kernel", &meta.machine.kernel),
+            ("version", &meta.version),
+        ],
+        1,
+    );
+    let help = "Length of a window (aggregation interval) asked for.";
+    text.family("tierscope_window_seconds", Kind::Gauge, Some("seconds"), help)
+        .sample(&[], number(meta.window.as_secs_f64()));
+    if let Some(end) = end_of(recording) {
+        let name = "tierscope_last_window_timestamp_seconds";
+        let help = "When the window that these figures are of ended, in Unix time.";
+        text.family(name, Kind::Gauge, Some("seconds"), help).sample(&[], number(unix(end)));
+    }
+}
+
+/// Wall time of the last window's end.
+fn end_of(recording: &Recording) -> Option<SystemTime> {
+    let span: Duration = recording.time().map(|time| time.end - time.start)?;
+    Some(recording.meta().started + span)
+}
+
+fn unix(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// What only grows.
+pub(super) fn counters(text: &mut Text, counters: &Counters) {
+    let mut count = |name, help, value: u64| {
+        text.family(name, Kind::Counter, None, help).sample(&[], value);
+    };
+    count("tierscope_windows", "Windows recorded.", counters.windows);
+    let late = "Windows that took more than 1.5 times as long as asked for.";
+    count("tierscope_windows_late", late, counters.late);
+    let lost = "Windows that would have fitted between two that follow each other.";
+    count("tierscope_windows_lost", lost, counters.lost);
+    let mut cpu = |name, help, time: Duration| {
+        let mut family = text.family(name, Kind::Counter, Some("seconds"), help);
+        family.sample(&[], number(time.as_secs_f64()));
+    };
+    let profiler = "CPU time of the profiler: its threads, and the kernel's work for it.";
+    cpu("tierscope_profiler_cpu_seconds", profiler, counters.cpu.profiler);
+    cpu("tierscope_target_cpu_seconds", "CPU time of what is watched.", counters.cpu.target);
+}
+
+/// A space's number, its name, and its figures.
+pub(super) struct Labelled<'a> {
+    space: String,
+    process: String,
+    figures: &'a Figures,
+}
+
+impl Labelled<'_> {
+    fn labels(&self) -> [Label<'_>; 2] {
+        [("space", &self.space), ("process", &self.process)]
+    }
+
+    fn with<'a>(&'a self, more: &[Label<'a>]) -> Vec<Label<'a>> {
+        [&self.labels(), more].concat()
+    }
+}
+
+/// Gives figures the labels that all of their samples carry.
+pub(super) fn labelled<'a>(
+    figures: &'a BTreeMap<SpaceId, Figures>,
+    layout: &Mappings,
+) -> Vec<Labelled<'a>> {
+    let labelled = |(space, figures): (&SpaceId, &'a Figures)| Labelled {
+        space: space.0.to_string(),
+        process: layout.space_name(*space).to_string(),
+        figures,
+    };
+    figures.iter().map(labelled).collect()
+}
+
+/// Figures of the last window, by space.
+pub(super) fn spaces(text: &mut Text, spaces: &[Labelled<'_>]) {
+    regions(text, spaces);
+    mapped(text, spaces);
+    memory(text, spaces);
+    working_set(text, spaces);
+    idle_ages(text, spaces);
+}
+
+fn regions(text: &mut Text, spaces: &[Labelled<'_>]) {
+    let help = "Regions in the last window.";
+    let mut family = text.family("tierscope_regions", Kind::Gauge, None, help);
+    spaces.iter().for_each(|of| family.sample(&of.labels(), of.figures.regions));
+}
+
+fn mapped(text: &mut Text, spaces: &[Labelled<'_>]) {
+    let help = "Bytes mapped, by what stands behind them.";
+    let mut family = text.family("tierscope_mapped_bytes", Kind::Gauge, Some("bytes"), help);
+    for of in spaces {
+        for (backing, bytes) in &of.figures.mapped {
+            family.sample(&of.with(&[("backing", backing)]), bytes);
+        }
+    }
+}
+
+fn memory(text: &mut Text, spaces: &[Labelled<'_>]) {
+    let help = "Bytes in regions, by what stands behind them and by heat in the last window: hot \
+                (frequency of at least 5/40), cold (accessed, but not hot), idle (not accessed), \
+                unseen (not looked at).";
+    let mut family = text.family("tierscope_memory_bytes", Kind::Gauge, Some("bytes"), help);
+    for of in spaces {
+        for (backing, bytes) in &of.figures.bytes {
+            for heat in Heat::ALL {
+                let labels = of.with(&[("backing", backing), ("heat", heat.name())]);
+                family.sample(&labels, bytes.0[heat as usize]);
+            }
+        }
+    }
+}
+
+fn working_set(text: &mut Text, spaces: &[Labelled<'_>]) {
+    let help = "Bytes of regions in which an access was seen in the last window.";
+    let mut family = text.family("tierscope_working_set_bytes", Kind::Gauge, Some("bytes"), help);
+    spaces.iter().for_each(|of| family.sample(&of.labels(), of.figures.working_set));
+}
+
+fn idle_ages(text: &mut Text, spaces: &[Labelled<'_>]) {
+    let help = "Idle bytes, by the seconds for which they have been idle.";
+    let name = "tierscope_idle_age_seconds";
+    let mut family = text.family(name, Kind::GaugeHistogram, Some("seconds"), help);
+    for of in spaces {
+        let counts: Vec<_> = AGES.into_iter().zip(of.figures.ages).collect();
+        family.histogram(&of.labels(), &counts, of.figures.age_sum);
+    }
+}
+
+/// The recording's other series, by their own names: bytes in tiers, for instance, where the
+/// machine knows them.
+pub(super) fn series(text: &mut Text, metrics: &[Metric], layout: &Mappings) {
+    let others: BTreeMap<_, _> = metrics
+        .iter()
+        .filter(|metric| !KNOWN.contains(&metric.name.as_str()))
+        .map(|metric| ((&metric.name, metric.space), metric.value))
+        .collect();
+    let help = "Other series of the recording, by their own names, unit last.";
+    let mut family = text.family("tierscope_series", Kind::Gauge, None, help);
+    for ((name, space), value) in others {
+        let number_of = space.map_or(String::new(), |space| space.0.to_string());
+        let process = space.map_or("".into(), |space| layout.space_name(space));
+        let labels = [("name", name.as_str()), ("space", &number_of), ("process", &process)];
+        family.sample(&labels, number(value));
+    }
+}

@@ -1,0 +1,217 @@
+//! Bytes of a window by space, by what stands behind them, and by heat.
+
+use std::collections::BTreeMap;
+
+use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::{Backing, Mapping, Mappings, Region, Snapshot, SpaceId};
+
+/// How hot bytes are, by the last window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Heat {
+    /// Frequency of at least [`HOT_FREQUENCY`], confirmed.
+    Hot,
+    /// Accessed, but not hot.
+    Cold,
+    /// Looked at and not accessed.
+    Idle,
+    /// Not looked at.
+    Unseen,
+}
+
+impl Heat {
+    pub(super) const ALL: [Heat; 4] = [Heat::Hot, Heat::Cold, Heat::Idle, Heat::Unseen];
+
+    pub(super) fn of(region: &Region) -> Self {
+        match region {
+            r if r.samples == 0 => Heat::Unseen,
+            r if r.is_hot(HOT_FREQUENCY) => Heat::Hot,
+            r if r.hits > 0.0 => Heat::Cold,
+            _ => Heat::Idle,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Heat::Hot => "hot",
+            Heat::Cold => "cold",
+            Heat::Idle => "idle",
+            Heat::Unseen => "unseen",
+        }
+    }
+}
+
+/// Upper bounds of the ages for which bytes have been idle, in seconds.
+pub(super) const AGES: [f64; 8] = [1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14400.0, f64::INFINITY];
+
+/// What a label says that no mapping covers: it was unmapped since the region was made.
+const NO_BACKING: &str = "none";
+
+/// Bytes by heat, of one backing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ByHeat(pub(super) [u64; Heat::ALL.len()]);
+
+/// Figures of one space.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Figures {
+    pub(super) regions: u64,
+    /// Bytes of regions with at least one hit in the window.
+    pub(super) working_set: u64,
+    /// Bytes mapped, by backing.
+    pub(super) mapped: BTreeMap<&'static str, u64>,
+    /// Bytes in regions, by backing.
+    pub(super) bytes: BTreeMap<&'static str, ByHeat>,
+    /// Idle bytes by age, one for each of [`AGES`].
+    pub(super) ages: [u64; AGES.len()],
+    /// Idle bytes times their age in seconds.
+    pub(super) age_sum: f64,
+}
+
+/// Figures of every space that is mapped or has regions. `window` is in seconds: regions tell
+/// their age in windows.
+pub(super) fn figures(
+    snapshot: &Snapshot,
+    mappings: &Mappings,
+    window: f64,
+) -> BTreeMap<SpaceId, Figures> {
+    let mut spaces = BTreeMap::<SpaceId, Figures>::new();
+    for space in &mappings.spaces {
+        spaces.entry(space.id).or_default();
+    }
+    for mapping in &mappings.mappings {
+        let mapped = &mut spaces.entry(mapping.range.space).or_default().mapped;
+        add(mapped.entry(backing(mapping.backing)).or_default(), mapping.range.bytes());
+    }
+    let mut rest = mappings.mappings.as_slice();
+    for region in &snapshot.regions {
+        rest = not_before(rest, region);
+        spaces.entry(region.range.space).or_default().take(region, rest, window);
+    }
+    spaces
+}
+
+/// The mappings that do not end before `region` begins: both are in order.
+fn not_before<'a>(mappings: &'a [Mapping], region: &Region) -> &'a [Mapping] {
+    let (space, start) = (region.range.space, region.range.start);
+    let before = |m: &&Mapping| (m.range.space, m.range.end) <= (space, start);
+    &mappings[mappings.iter().take_while(before).count()..]
+}
+
+impl Figures {
+    fn take(&mut self, region: &Region, mappings: &[Mapping], window: f64) {
+        let (heat, bytes) = (Heat::of(region), region.range.bytes());
+        self.regions += 1;
+        if matches!(heat, Heat::Hot | Heat::Cold) {
+            add(&mut self.working_set, bytes);
+        }
+        if heat == Heat::Idle {
+            let age = f64::from(region.age) * window;
+            let bucket = AGES.iter().position(|bound| age <= *bound).expect("the last is endless");
+            add(&mut self.ages[bucket], bytes);
+            self.age_sum += age * bytes as f64;
+        }
+        let mut outside = bytes;
+        let parts = mappings.iter().map_while(|m| Some((m, m.range.intersect(&region.range)?)));
+        for (mapping, part) in parts {
+            outside -= part.bytes();
+            self.count(backing(mapping.backing), heat, part.bytes());
+        }
+        if outside > 0 {
+            self.count(NO_BACKING, heat, outside);
+        }
+    }
+
+    fn count(&mut self, backing: &'static str, heat: Heat, bytes: u64) {
+        add(&mut self.bytes.entry(backing).or_default().0[heat as usize], bytes);
+    }
+}
+
+/// Spaces of 2^64 bytes are no reason to fall over.
+fn add(sum: &mut u64, bytes: u64) {
+    *sum = sum.saturating_add(bytes);
+}
+
+fn backing(backing: Backing) -> &'static str {
+    tierscope_record::backing_name(backing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tierscope_core::{Range, Space};
+
+    fn region(start: u64, end: u64, hits: f32, age: u32) -> Region {
+        let range = Range::new(SpaceId(0), start, end);
+        Region { range, hits, samples: 40, age, level: None, confidence: 1.0 }
+    }
+
+    fn mapping(start: u64, end: u64, backing: Backing) -> Mapping {
+        let range = Range::new(SpaceId(0), start, end);
+        Mapping { range, backing, name: "".into(), writable: true }
+    }
+
+    fn of(regions: Vec<Region>, mappings: Vec<Mapping>) -> Figures {
+        let spaces = vec![Space { id: SpaceId(0), name: "toy[1]".into() }];
+        let mappings = Mappings { spaces, mappings, ..Mappings::default() };
+        let snapshot = Snapshot { samples: 40, regions, ..Snapshot::default() };
+        figures(&snapshot, &mappings, 0.2).remove(&SpaceId(0)).unwrap()
+    }
+
+    // Heap 0..100, stack 150..160. Regions: 0..50 hot, 50..120 cold (20 of it unmapped),
+    // 150..160 idle for 10 windows of 200 ms.
+    #[test]
+    fn regions_are_cut_at_mappings() {
+        let heap = mapping(0, 100, Backing::Heap);
+        let stack = mapping(150, 160, Backing::Stack);
+        let regions =
+            vec![region(0, 50, 40.0, 3), region(50, 120, 1.0, 0), region(150, 160, 0.0, 10)];
+        let figures = of(regions, vec![heap, stack]);
+        assert_eq!(figures.mapped, [("heap", 100), ("stack", 10)].into());
+        assert_eq!(figures.bytes["heap"], ByHeat([50, 50, 0, 0]));
+        assert_eq!(figures.bytes["none"], ByHeat([0, 20, 0, 0]));
+        assert_eq!(figures.bytes["stack"], ByHeat([0, 0, 10, 0]));
+        assert_eq!((figures.regions, figures.working_set), (3, 120));
+        assert_eq!(figures.ages, [0, 10, 0, 0, 0, 0, 0, 0]);
+        assert!((figures.age_sum - 20.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn not_looked_at_is_not_idle_and_unsure_is_not_hot() {
+        let unseen = Region { samples: 0, ..region(0, 10, 0.0, 9) };
+        let unsure = Region { confidence: 0.1, ..region(10, 20, 40.0, 0) };
+        let figures = of(vec![unseen, unsure], vec![mapping(0, 20, Backing::File)]);
+        assert_eq!(figures.bytes["file"], ByHeat([0, 10, 0, 10]));
+        assert_eq!((figures.working_set, figures.ages), (10, [0; AGES.len()]));
+    }
+
+    proptest! {
+        // Every byte of every region is in exactly one cell, that of its own mapping.
+        #[test]
+        fn cells_hold_each_byte_once(
+            cuts in prop::collection::vec((1u64..9, 0u64..9, 0u32..3), 0..12),
+            maps in prop::collection::vec((1u64..9, 0u64..9, 0usize..5), 0..12),
+        ) {
+            const KINDS: [Backing; 5] =
+                [Backing::Anonymous, Backing::Heap, Backing::Stack, Backing::File, Backing::Kernel];
+            let mut at = 0;
+            let regions: Vec<_> = cuts.into_iter().map(|(bytes, gap, hits)| {
+                at += gap + bytes;
+                region(at - bytes, at, 20.0 * hits as f32, 0)
+            }).collect();
+            let mut at = 0;
+            let mappings: Vec<_> = maps.into_iter().map(|(bytes, gap, kind)| {
+                at += gap + bytes;
+                mapping(at - bytes, at, KINDS[kind])
+            }).collect();
+            let mut naive = BTreeMap::<&str, ByHeat>::new();
+            for region in &regions {
+                for byte in region.range.start..region.range.end {
+                    let holds = |m: &&Mapping| m.range.start <= byte && byte < m.range.end;
+                    let name = mappings.iter().find(holds).map_or("none", |m| backing(m.backing));
+                    naive.entry(name).or_default().0[Heat::of(region) as usize] += 1;
+                }
+            }
+            prop_assert_eq!(of(regions, mappings).bytes, naive);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The dashboard in packaging/grafana names nothing that is not exported.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+use tierscope_core::drive::{Sink, Window};
+use tierscope_core::{
+    Backing, CpuTime, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time,
+};
+use tierscope_record::{Memory, Meta, Metric, Recorder, Recording};
+use tierscope_report::metrics::Collector;
+
+/// A window with everything that can be exported.
+fn exposition() -> String {
+    let range = Range::new(SpaceId(0), 0, 4096);
+    let heap = Mapping { range, backing: Backing::Heap, name: "[heap]".into(), writable: true };
+    let space = Space { id: SpaceId(0), name: "redis-server[4711]".into() };
+    let layout = Mappings { spaces: vec![space], mappings: vec![heap], ..Mappings::default() };
+    let region = Region { range, hits: 0.0, samples: 40, age: 5, level: None, confidence: 1.0 };
+    let (start, end) = (Time(0), Time(200_000_000));
+    let snapshot = Snapshot { start, end, samples: 40, regions: vec![region] };
+    let cpu = CpuTime { profiler: Duration::from_millis(3), ..CpuTime::default() };
+    let mut memory = Memory::default();
+    let mut recorder = Recorder::create_in(&mut memory, &Meta::default()).unwrap();
+    let space = Some(SpaceId(0));
+    recorder.metric(Metric { time: end, name: "tier0_bytes".into(), space, value: 4096.0 });
+    let (actions, outcomes) = (&[][..], &[][..]);
+    let mappings = Some(&layout);
+    recorder.window(&Window { snapshot: &snapshot, mappings, actions, outcomes, cpu }).unwrap();
+    recorder.finish().unwrap();
+    let recording = Recording::from_source(Box::new(memory)).unwrap();
+    let mut collector = Collector::default();
+    collector.advance(&recording);
+    collector.render(&recording).unwrap()
+}
+
+/// Names of the samples, and of their labels.
+fn exported(text: &str) -> (BTreeSet<&str>, BTreeSet<&str>) {
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let names = samples.clone().map(|line| line.split(['{', ' ']).next().unwrap()).collect();
+    let labels = samples
+        .filter_map(|line| line.split_once('{'))
+        .flat_map(|(_, rest)| rest.split("\",").map(|pair| pair.split('=').next().unwrap()))
+        .collect();
+    (names, labels)
+}
+
+/// Every string below `value` that stands under one of `keys`.
+fn strings<'a>(value: &'a Value, keys: &[&str], found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, field) in fields {
+                match field {
+                    Value::String(text) if keys.contains(&key.as_str()) => found.push(text),
+                    field => strings(field, keys, found),
+                }
+            }
+        }
+        Value::Array(all) => all.iter().for_each(|one| strings(one, keys, found)),
+        _ => {}
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+#[test]
+fn every_metric_and_label_of_the_dashboard_is_exported() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/tierscope.json");
+    let dashboard: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let text = exposition();
+    let (names, labels) = exported(&text);
+    let mut queries = Vec::new();
+    strings(&dashboard, &["expr", "query"], &mut queries);
+    let asked: BTreeSet<&str> =
+        queries.iter().flat_map(|q| words(q)).filter(|w| w.starts_with("tierscope_")).collect();
+    assert!(asked.len() > 10, "{asked:?}");
+    assert_eq!(asked.difference(&names).collect::<Vec<_>>(), Vec::<&&str>::new());
+    for query in queries {
+        for group in query.split(" by (").skip(1) {
+            let label = group.split(')').next().unwrap();
+            assert!(labels.contains(label), "no label {label} in {query}");
+        }
+    }
+    // What is exported and shown nowhere would be forgotten.
+    let shown = |name: &&&str| asked.contains(**name);
+    let hidden: Vec<_> = names.iter().filter(|name| !shown(name)).collect();
+    assert_eq!(hidden, [&"tierscope_idle_age_seconds_gsum"]);
+}
