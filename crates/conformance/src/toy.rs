@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, AccessedSet, Addr, Backing, Clock, CpuTime, Judged, LeafKind, Level, Mapping,
-    Mappings, Missing, Ports, Probe, ProbeOp, Radix, Range, RangeSet, Result, Rng, ScanMode,
-    ScanStats, Space, SpaceId, State, Target, Time, Wake,
+    Access, AccessBits, AccessedSet, Addr, Backing, Clock, CpuTime, HintFault, HintFaults, Judged,
+    LeafKind, Level, Lost, Mapping, Mappings, Missing, PAGE_SHIFT, Ports, Probe, ProbeOp, Radix,
+    Range, RangeSet, Result, Rng, Sample, Samples, ScanMode, ScanStats, Space, SpaceId, State,
+    Target, Time, Wake,
 };
 
 /// A multiplicative hash: keys are page numbers, nobody attacks them, and tests touch millions.
@@ -64,6 +65,29 @@ pub struct Toy {
     huge: RangeSet,
     young: FastSet<(Level, SpaceId, u64)>,
     probes: u64,
+    /// Sampled accesses, once somebody has asked for them.
+    samples: Option<Sampled>,
+    /// Armed pages, and when each was.
+    armed: FastMap<(SpaceId, u64), Time>,
+    faults: Vec<HintFault>,
+}
+
+/// Touches of which one is sampled.
+const SAMPLED: u64 = 100;
+
+#[derive(Default)]
+struct Sampled {
+    touches: u64,
+    taken: Vec<Sample>,
+}
+
+impl Sampled {
+    fn note(&mut self, at: Addr, time: Time) {
+        self.touches += 1;
+        if self.touches.is_multiple_of(SAMPLED) {
+            self.taken.push(Sample { time, at, access: Access::Load, core: 0, tier: None });
+        }
+    }
 }
 
 impl Toy {
@@ -80,6 +104,9 @@ impl Toy {
             huge: RangeSet::default(),
             young: FastSet::default(),
             probes: 0,
+            samples: None,
+            armed: FastMap::default(),
+            faults: Vec::new(),
         };
         toy.map(layout);
         toy
@@ -136,9 +163,19 @@ impl Toy {
 
     fn run(&mut self, until: Time) {
         let (young, huge, levels) = (&mut self.young, &self.huge, self.radix.levels);
+        let (samples, armed, faults) = (&mut self.samples, &mut self.armed, &mut self.faults);
         (self.workload)(self.now, until, &mut |addr| {
             let leaf = if holds(huge, addr) { Level::PMD } else { Level::PTE };
             touch(young, addr, leaf, levels);
+            if let Some(samples) = samples {
+                samples.note(addr, until);
+            }
+            if !armed.is_empty()
+                && let Some(since) = armed.remove(&(addr.space, addr.at >> PAGE_SHIFT))
+            {
+                let (time, access) = (until, Access::Load);
+                faults.push(HintFault { time, armed: since, at: addr, access, core: 0 });
+            }
         });
         self.now = until;
     }
@@ -312,8 +349,41 @@ impl Scan<'_> {
     }
 }
 
+/// Every hundredth touch, told at the end of the time that passes at once.
+impl Samples for Toy {
+    fn drain(&mut self, out: &mut Vec<Sample>) -> Lost {
+        out.append(&mut self.samples.get_or_insert_default().taken);
+        Lost(0)
+    }
+}
+
+impl HintFaults for Toy {
+    fn arm(&mut self, ranges: &[Range]) -> Result<()> {
+        let wanted: RangeSet = ranges.iter().copied().collect();
+        for range in wanted.intersect(&self.mapped).as_slice() {
+            for page in range.start >> PAGE_SHIFT..range.end >> PAGE_SHIFT {
+                self.armed.entry((range.space, page)).or_insert(self.now);
+            }
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, out: &mut Vec<HintFault>) -> Lost {
+        out.append(&mut self.faults);
+        Lost(0)
+    }
+}
+
 impl Ports for Toy {
     fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
+        Ok(self)
+    }
+
+    fn samples(&mut self) -> Result<&mut dyn Samples, Missing> {
+        Ok(self)
+    }
+
+    fn hint_faults(&mut self) -> Result<&mut dyn HintFaults, Missing> {
         Ok(self)
     }
 }

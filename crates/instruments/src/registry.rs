@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Instrument, Result};
 
-use crate::{damon, guided, scan, telescope};
+use crate::{damon, guided, hint_fault, pebs, scan, telescope};
 
 /// What looking costs, in orders of magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +128,38 @@ static ENTRIES: &[Entry] = &[
         ],
         make: make_scan,
     },
+    Entry {
+        name: "pebs",
+        about: "sampled loads and stores in blocks of 2 MiB",
+        tracks: "samples",
+        granularity: "2 MiB",
+        variants: &[
+            Variant {
+                name: "moderate",
+                about: "5 kHz a core; five samples in a second are hot",
+                cost: CostClass::Bounded,
+            },
+            Variant { name: "aggressive", about: "10 kHz a core", cost: CostClass::Bounded },
+            Variant {
+                name: "patient",
+                about: "10 kHz a core; five samples in 120 s are hot, the article's rule for tiering",
+                cost: CostClass::Bounded,
+            },
+        ],
+        make: make_pebs,
+    },
+    Entry {
+        name: "hint_fault",
+        about: "pages are made to fault, 256 MiB a second (NUMA balancing, memory tiering)",
+        tracks: "hint faults",
+        granularity: "2 MiB",
+        variants: &[Variant {
+            name: "tiering",
+            about: "a page that faults within a second of being armed is hot",
+            cost: CostClass::AllMemory,
+        }],
+        make: make_hint_fault,
+    },
 ];
 
 /// All instruments, in the order to show them.
@@ -213,6 +245,26 @@ fn make_scan(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
     Ok(Box::new(scan::Scan::new(config)?))
 }
 
+fn make_pebs(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = pebs::Config::default();
+    if variant != "moderate" {
+        config.frequency = 10_000;
+    }
+    if variant == "patient" {
+        config.history = Duration::from_secs(120);
+    }
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    Ok(Box::new(pebs::Pebs::new(config)?))
+}
+
+fn make_hint_fault(_: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = hint_fault::Config::default();
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    Ok(Box::new(hint_fault::HintFaulting::new(config)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,7 +304,9 @@ mod tests {
             let common = Common { window, ..Default::default() };
             let made = make(entry.name, None, &common).unwrap();
             assert_eq!(value(&*made, "window"), Some("400ms".into()), "{}", entry.name);
-            assert_eq!(value(&*made, "sampling"), Some("5ms".into()), "{}", entry.name);
+            if entry.tracks == ACCESS_BITS {
+                assert_eq!(value(&*made, "sampling"), Some("5ms".into()), "{}", entry.name);
+            }
         }
     }
 
@@ -262,7 +316,7 @@ mod tests {
             Err(error) => error.to_string(),
             Ok(_) => panic!("{name} was made"),
         };
-        assert!(refused("demon", None).ends_with("; choose one of telescope, damon, scan"));
+        assert!(refused("demon", None).contains("; choose one of telescope, damon, scan"));
         let error = refused("damon", Some("bounded"));
         assert_eq!(
             error,
@@ -272,7 +326,8 @@ mod tests {
 
     #[test]
     fn settings_are_checked() {
-        let common = Common { sampling: Some(Duration::ZERO), ..Default::default() };
+        let none = Some(Duration::ZERO);
+        let common = Common { sampling: none, window: none, ..Default::default() };
         for entry in list() {
             assert!(make(entry.name, None, &common).is_err(), "{}", entry.name);
         }

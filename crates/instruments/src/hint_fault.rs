@@ -1,0 +1,303 @@
+//! Hint faults: pages are made to fault at their next access, a part of memory at a time.
+//!
+//! Source: Linux kernel/sched/fair.c, `task_numa_work` and `numa_hint_fault_latency`, as memory
+//! tiering uses them: every second the next 256 MiB of an address space are armed
+//! (`sysctl_numa_balancing_scan_size`, `_scan_period_min`), and a page that faults within a second of
+//! being armed (`sysctl_numa_balancing_hot_threshold`) is hot. The hand goes round: 5 TiB take it
+//! more than five hours.
+//!
+//! # What hits and samples mean
+//!
+//! Memory is told apart in blocks of 2 MiB. Each armed page of a block is a sample, each that faulted
+//! in time a hit. A block is judged when its pages' time is over, and its verdict stands until the
+//! next one. Blocks never armed have no samples.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tierscope_core::{
+    Addr, HintFault, Instrument, PAGE_SIZE, Ports, Range, Result, Setting, Snapshot, SpaceId, Step,
+    Time,
+};
+
+use crate::areas::mapped_areas;
+use crate::checks::refuse;
+use crate::spots::{Spot, regions};
+
+/// Bytes told apart.
+const BLOCK: u64 = 2 << 20;
+
+/// Settings of the instrument.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Bytes armed in a second.
+    pub scan: u64,
+    /// Time between being armed and faulting up to which a page is hot.
+    pub latency: Duration,
+    /// Time from one snapshot to the next; a window's part of `scan` is armed at once.
+    pub window: Duration,
+    /// Time after which mappings are read anew.
+    pub update: Duration,
+}
+
+/// 256 MiB a second, hot within a second, windows of 200 ms.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            scan: 256 << 20,
+            latency: Duration::from_secs(1),
+            window: Duration::from_millis(200),
+            update: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Config {
+    /// Checks that the settings make sense together.
+    ///
+    /// # Errors
+    /// [`tierscope_core::ErrorKind::Usage`], naming the setting.
+    pub fn check(&self) -> Result<()> {
+        if self.window.is_zero() || self.latency.is_zero() {
+            return refuse("window and latency", "one of them is zero", "try 200ms and 1s");
+        }
+        if self.step() < BLOCK {
+            return refuse("scan", "a window arms less than 2 MiB", "try 268435456 bytes a second");
+        }
+        Ok(())
+    }
+
+    /// Bytes armed in a window.
+    fn step(&self) -> u64 {
+        (self.scan as f64 * self.window.as_secs_f64()) as u64
+    }
+}
+
+/// A block that was armed at least once.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    /// Since when it is armed, and its pages; `None` if it is not.
+    armed: Option<(Time, u32)>,
+    /// Pages that faulted in time since.
+    faults: u32,
+    /// The last verdict: faults and pages.
+    verdict: Option<(u32, u32)>,
+    /// Window of the verdict before which it was another.
+    turned: u32,
+}
+
+impl Block {
+    /// Judges the block if its time is over.
+    fn judge(&mut self, now: Time, latency: Duration, window: u32) {
+        let Some((_, pages)) = self.armed.filter(|(since, _)| now >= *since + latency) else {
+            return;
+        };
+        let before = self.verdict.map(|(faults, _)| faults > 0);
+        if before != Some(self.faults > 0) {
+            self.turned = window;
+        }
+        self.verdict = Some((self.faults.min(pages), pages));
+        self.faults = 0;
+        self.armed = None;
+    }
+}
+
+/// The instrument.
+#[derive(Debug)]
+pub struct HintFaulting {
+    config: Config,
+    areas: Vec<Range>,
+    blocks: BTreeMap<(SpaceId, u64), Block>,
+    /// Where the hand stands.
+    hand: Addr,
+    window_start: Option<Time>,
+    windows: u32,
+    next_update: Time,
+    faults: Vec<HintFault>,
+}
+
+impl HintFaulting {
+    /// The instrument with these settings.
+    ///
+    /// # Errors
+    /// As [`Config::check`].
+    pub fn new(config: Config) -> Result<Self> {
+        config.check()?;
+        Ok(Self {
+            config,
+            areas: Vec::new(),
+            blocks: BTreeMap::new(),
+            hand: Addr::default(),
+            window_start: None,
+            windows: 0,
+            next_update: Time(0),
+            faults: Vec::new(),
+        })
+    }
+
+    fn begin_window(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        let now = ports.now();
+        if now >= self.next_update {
+            let mappings = ports.mappings(self.config.update)?;
+            self.areas = mapped_areas(&mappings.mappings, usize::MAX);
+            self.next_update = now + self.config.update;
+            let areas = &self.areas;
+            self.blocks.retain(|(space, start), _| is_mapped(areas, *space, *start));
+        }
+        let wanted = self.next_ranges(now);
+        ports.hint_faults()?.arm(&wanted)?;
+        self.window_start = Some(now);
+        Ok(())
+    }
+
+    /// What to arm next: as far as the hand goes in a window, blocks that still wait left out. At most
+    /// once round.
+    fn next_ranges(&mut self, now: Time) -> Vec<Range> {
+        let mapped: u64 = self.areas.iter().map(Range::bytes).sum();
+        let mut left = self.config.step().min(mapped);
+        let mut wanted = Vec::new();
+        while left > 0 {
+            let part = self.next_part();
+            left = left.saturating_sub(part.bytes());
+            let key = (part.space, part.start / BLOCK * BLOCK);
+            let block = self.blocks.entry(key).or_default();
+            // The parts of a block that mappings cut are armed one by one.
+            let pages = (part.bytes() / PAGE_SIZE) as u32;
+            match &mut block.armed {
+                None => block.armed = Some((now, pages)),
+                Some((since, armed)) if *since == now => *armed += pages,
+                Some(_) => continue,
+            }
+            wanted.push(part);
+        }
+        wanted
+    }
+
+    /// The rest of the block under the hand, which moves on.
+    fn next_part(&mut self) -> Range {
+        let hand = (self.hand.space, self.hand.at);
+        let next = self.areas.partition_point(|area| (area.space, area.end) <= hand);
+        let area = self.areas.get(next).copied().unwrap_or(self.areas[0]);
+        let inside = area.contains(self.hand);
+        let start = if inside { self.hand.at } else { area.start };
+        let end = (start / BLOCK * BLOCK + BLOCK).min(area.end);
+        self.hand = Addr { space: area.space, at: end };
+        Range::new(area.space, start, end)
+    }
+
+    fn count(&mut self) {
+        for fault in &self.faults {
+            let key = (fault.at.space, fault.at.at / BLOCK * BLOCK);
+            if fault.time - fault.armed < self.config.latency
+                && let Some(block) = self.blocks.get_mut(&key)
+                && block.armed.is_some_and(|(since, _)| since <= fault.armed)
+            {
+                block.faults += 1;
+            }
+        }
+    }
+
+    fn close_window(&mut self, start: Time, end: Time) -> Snapshot {
+        self.count();
+        self.windows += 1;
+        let window = self.windows;
+        for block in self.blocks.values_mut() {
+            block.judge(end, self.config.latency, window);
+        }
+        let spot = |((space, start), block): (&(SpaceId, u64), &Block)| {
+            let (faults, pages) = block.verdict?;
+            let range = Range::new(*space, *start, start + BLOCK);
+            Some(Spot { range, hits: faults as f32, samples: pages, age: window - block.turned })
+        };
+        let rest = |range| Spot { range, hits: 0.0, samples: 0, age: 0 };
+        let regions = regions(&self.areas, self.blocks.iter().filter_map(spot), rest);
+        let samples = (BLOCK / PAGE_SIZE) as u32;
+        Snapshot { start, end, samples, regions }
+    }
+}
+
+fn is_mapped(areas: &[Range], space: SpaceId, start: u64) -> bool {
+    let next = areas.partition_point(|area| (area.space, area.end) <= (space, start));
+    let block = Range::new(space, start, start + BLOCK);
+    areas.get(next).is_some_and(|area| area.intersect(&block).is_some())
+}
+
+impl Instrument for HintFaulting {
+    fn name(&self) -> &'static str {
+        "hint_fault"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let config = &self.config;
+        let setting = |name, value: String| Setting { name, value };
+        vec![
+            setting("scan", config.scan.to_string()),
+            setting("latency", format!("{:?}", config.latency)),
+            setting("window", format!("{:?}", config.window)),
+            setting("update", format!("{:?}", config.update)),
+        ]
+    }
+
+    fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
+        let now = ports.now();
+        let mut snapshot = None;
+        match self.window_start {
+            None => self.begin_window(ports)?,
+            Some(start) if now < start + self.config.window => {}
+            Some(start) => {
+                self.faults.clear();
+                ports.hint_faults()?.drain(&mut self.faults);
+                snapshot = Some(self.close_window(start, now));
+                self.begin_window(ports)?;
+            }
+        }
+        let start = self.window_start.expect("begun above");
+        Ok(Step { wake: start + self.config.window, snapshot })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn r(start: u64, end: u64) -> Range {
+        Range::new(SpaceId(0), start, end)
+    }
+
+    // 5 MiB from 1 MiB on: 1..2, 2..4, 4..6, and round again.
+    #[test]
+    fn the_hand_goes_round_block_by_block() {
+        let mut instrument = HintFaulting::new(Config::default()).unwrap();
+        instrument.areas = vec![r(1 << 20, 6 << 20)];
+        let parts: Vec<_> = (0..4).map(|_| instrument.next_part()).collect();
+        assert_eq!(
+            parts.iter().map(|p| (p.start >> 20, p.end >> 20)).collect::<Vec<_>>(),
+            [(1, 2), (2, 4), (4, 6), (1, 2)]
+        );
+    }
+
+    // A window arms 51.2 MiB; all of 5 MiB are armed, and then wait.
+    #[test]
+    fn what_waits_is_not_armed_again() {
+        let mut instrument = HintFaulting::new(Config::default()).unwrap();
+        instrument.areas = vec![r(0, 5 << 20)];
+        let bytes = |ranges: Vec<Range>| ranges.iter().map(Range::bytes).sum::<u64>();
+        assert_eq!(bytes(instrument.next_ranges(Time(0))), 5 << 20);
+        assert_eq!(bytes(instrument.next_ranges(Time(1))), 0);
+    }
+
+    #[test]
+    fn a_block_is_judged_when_its_time_is_over() {
+        let mut block = Block { armed: Some((Time(0), 512)), faults: 3, ..Default::default() };
+        block.judge(Time(999_999_999), Duration::from_secs(1), 1);
+        assert_eq!(block.verdict, None);
+        block.judge(Time(1_000_000_000), Duration::from_secs(1), 2);
+        assert_eq!((block.verdict, block.armed, block.turned), (Some((3, 512)), None, 2));
+    }
+
+    #[test]
+    fn absurd_settings_are_refused() {
+        assert!(Config { scan: 4096, ..Default::default() }.check().is_err());
+        assert!(Config { window: Duration::ZERO, ..Default::default() }.check().is_err());
+    }
+}

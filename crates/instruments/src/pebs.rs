@@ -1,0 +1,275 @@
+//! Sampled accesses: every so-many-th load and store tells its address (Intel PEBS, AMD IBS).
+//!
+//! Source: the Telescope article, "Implementation": "From PEBS, we collected samples of retired loads
+//! and stores every 200ms and converted them into a list of 2MB regions (2MB aligned), with access
+//! counts proportional to the number of samples". At 5 kHz (moderate) and 10 kHz (aggressive).
+//!
+//! How often the hardware samples is the machine's affair: [`Config::frequency`] says what it was
+//! set to, or is to be. The instrument reads what has come and counts.
+//!
+//! # What hits and samples mean
+//!
+//! A block's hits are the samples that fell into it in the last [`Config::history`], of the number
+//! that makes [`Config::hot`] of them hot (5 of 40), at most all of them. A second is the time over
+//! which the authors counted for precision and recall (their posting to the kernel list); for data
+//! tiering they took 120 s: variant *patient*. The number of samples lost on the way cannot be told
+//! to any block.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use tierscope_core::{
+    Instrument, Ports, Range, Result, Sample, Setting, Snapshot, SpaceId, Step, Time, metrics,
+};
+
+use crate::areas::mapped_areas;
+use crate::checks::refuse;
+use crate::spots::{Spot, regions};
+
+/// Bytes told apart.
+const BLOCK: u64 = 2 << 20;
+
+/// Settings of the instrument.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Samples a second and core that the machine is asked for, of loads and of stores each.
+    pub frequency: u64,
+    /// Time from one snapshot to the next.
+    pub window: Duration,
+    /// Time after which mappings are read anew.
+    pub update: Duration,
+    /// Time for which a sample counts.
+    pub history: Duration,
+    /// Samples within that time from which a block is hot.
+    pub hot: u32,
+}
+
+/// 5 kHz, 200 ms; five samples within a second.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            frequency: 5000,
+            window: Duration::from_millis(200),
+            update: Duration::from_secs(1),
+            history: Duration::from_secs(1),
+            hot: 5,
+        }
+    }
+}
+
+impl Config {
+    /// Checks that the settings make sense together.
+    ///
+    /// # Errors
+    /// [`tierscope_core::ErrorKind::Usage`], naming the setting.
+    pub fn check(&self) -> Result<()> {
+        if self.window.is_zero() {
+            return refuse("window is zero", "nothing can be seen in no time", "try 200ms");
+        }
+        if self.history < self.window {
+            return refuse("history", "it is shorter than a window", "try 1s");
+        }
+        if self.frequency == 0 || self.hot == 0 {
+            return refuse("frequency and hot", "one of them is 0", "try 5000 and 5");
+        }
+        Ok(())
+    }
+
+    /// Windows for which a sample counts.
+    fn windows(&self) -> u32 {
+        u32::try_from(self.history.as_nanos() / self.window.as_nanos()).unwrap_or(u32::MAX)
+    }
+
+    /// Samples out of which the hot ones make the frequency from which a region is hot.
+    fn scale(&self) -> u32 {
+        (f64::from(self.hot) / metrics::HOT_FREQUENCY).round() as u32
+    }
+}
+
+/// The samples of a block.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    /// Window and count, as far back as samples count; the oldest first.
+    counts: VecDeque<(u32, u32)>,
+    total: u32,
+    /// Window in which it became hot or cold.
+    turned: u32,
+    hot: bool,
+}
+
+impl Block {
+    fn add(&mut self, window: u32) {
+        self.total += 1;
+        match self.counts.back_mut() {
+            Some((last, count)) if *last == window => *count += 1,
+            _ => self.counts.push_back((window, 1)),
+        }
+    }
+
+    /// Forgets what was sampled before window `first`.
+    fn forget(&mut self, first: u32) {
+        while let Some((window, count)) = self.counts.front().copied()
+            && window < first
+        {
+            self.total -= count;
+            self.counts.pop_front();
+        }
+    }
+
+    fn turn(&mut self, window: u32, hot: u32) {
+        let is_hot = self.total >= hot;
+        if is_hot != self.hot {
+            self.hot = is_hot;
+            self.turned = window;
+        }
+    }
+}
+
+/// The instrument.
+#[derive(Debug)]
+pub struct Pebs {
+    config: Config,
+    areas: Vec<Range>,
+    blocks: BTreeMap<(SpaceId, u64), Block>,
+    /// When the window began; `None` before the first.
+    window_start: Option<Time>,
+    windows: u32,
+    next_update: Time,
+    samples: Vec<Sample>,
+}
+
+impl Pebs {
+    /// The instrument with these settings.
+    ///
+    /// # Errors
+    /// As [`Config::check`].
+    pub fn new(config: Config) -> Result<Self> {
+        config.check()?;
+        Ok(Self {
+            config,
+            areas: Vec::new(),
+            blocks: BTreeMap::new(),
+            window_start: None,
+            windows: 0,
+            next_update: Time(0),
+            samples: Vec::new(),
+        })
+    }
+
+    fn begin_window(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        let now = ports.now();
+        if now >= self.next_update {
+            let mappings = ports.mappings(self.config.update)?;
+            self.areas = mapped_areas(&mappings.mappings, usize::MAX);
+            self.next_update = now + self.config.update;
+        }
+        self.window_start = Some(now);
+        Ok(())
+    }
+
+    /// Reads what has come.
+    fn read(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        self.samples.clear();
+        ports.samples()?.drain(&mut self.samples);
+        Ok(())
+    }
+
+    fn count(&mut self) {
+        for sample in &self.samples {
+            let key = (sample.at.space, sample.at.at / BLOCK * BLOCK);
+            self.blocks.entry(key).or_default().add(self.windows);
+        }
+    }
+
+    fn close_window(&mut self, start: Time, end: Time) -> Snapshot {
+        self.count();
+        let (window, hot) = (self.windows, self.config.hot);
+        let first = (window + 1).saturating_sub(self.config.windows());
+        for block in self.blocks.values_mut() {
+            block.forget(first);
+            block.turn(window, hot);
+        }
+        self.blocks.retain(|_, block| block.total > 0);
+        self.windows += 1;
+        let scale = self.config.scale();
+        let spot = |((space, start), block): (&(SpaceId, u64), &Block)| Spot {
+            range: Range::new(*space, *start, start + BLOCK),
+            hits: block.total.min(scale) as f32,
+            samples: scale,
+            age: window - block.turned,
+        };
+        let rest = |range| Spot { range, hits: 0.0, samples: scale, age: window };
+        let regions = regions(&self.areas, self.blocks.iter().map(spot), rest);
+        Snapshot { start, end, samples: scale, regions }
+    }
+}
+
+impl Instrument for Pebs {
+    fn name(&self) -> &'static str {
+        "pebs"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let config = &self.config;
+        let setting = |name, value: String| Setting { name, value };
+        vec![
+            setting("frequency", config.frequency.to_string()),
+            setting("window", format!("{:?}", config.window)),
+            setting("update", format!("{:?}", config.update)),
+            setting("history", format!("{:?}", config.history)),
+            setting("hot", config.hot.to_string()),
+        ]
+    }
+
+    fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
+        let now = ports.now();
+        let mut snapshot = None;
+        match self.window_start {
+            // What came before anybody asked is not of this window.
+            None => {
+                self.read(ports)?;
+                self.begin_window(ports)?;
+            }
+            Some(start) if now < start + self.config.window => {}
+            Some(start) => {
+                self.read(ports)?;
+                snapshot = Some(self.close_window(start, now));
+                self.begin_window(ports)?;
+            }
+        }
+        let start = self.window_start.expect("begun above");
+        Ok(Step { wake: start + self.config.window, snapshot })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::ErrorKind;
+
+    // A second of 200 ms windows: five of them count.
+    #[test]
+    fn samples_count_for_their_time_and_no_longer() {
+        let config = Config::default();
+        assert_eq!((config.windows(), config.scale()), (5, 40));
+        let mut block = Block::default();
+        for window in [0, 0, 3, 4] {
+            block.add(window);
+        }
+        block.forget(0);
+        assert_eq!(block.total, 4);
+        block.forget(1);
+        assert_eq!(block.total, 2);
+        block.forget(5);
+        assert_eq!((block.total, block.counts.len()), (0, 0));
+    }
+
+    #[test]
+    fn absurd_settings_are_refused() {
+        let refused = |config: Config| config.check().unwrap_err().kind() == ErrorKind::Usage;
+        assert!(refused(Config { window: Duration::ZERO, ..Default::default() }));
+        assert!(refused(Config { history: Duration::from_millis(1), ..Default::default() }));
+        assert!(refused(Config { frequency: 0, ..Default::default() }));
+        assert!(refused(Config { hot: 0, ..Default::default() }));
+    }
+}
