@@ -17,6 +17,7 @@ needs=(
     sparse:sparse
     qemu-system-x86_64:qemu-system-x86
     busybox:busybox-static
+    chromium-headless-shell:chromium-headless-shell
     redis-check-rdb:redis-tools
     /usr/include/stdio.h:libc6-dev
     /usr/lib/x86_64-linux-gnu/libelf.so.1:libelf1

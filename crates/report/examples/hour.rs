@@ -1,5 +1,5 @@
-//! Records an hour of 10,000 regions a window, in a few minutes, and says what it weighs and how
-//! fast it opens: `cargo run --release -p tierscope-report --example hour -- DIR [WINDOWS] [REGIONS]`.
+//! Records an hour of 10,000 regions a window, in a few minutes, and says what it weighs; then, or
+//! where it is there already, how fast it opens: `cargo run --release -p tierscope-report --example hour -- DIR [WINDOWS] [REGIONS]`.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,9 @@ use tierscope_core::{
     SpaceId, Time,
 };
 use tierscope_record::{Meta, Recorder, Recording, Table};
-use tierscope_report::{Grid, RegionsOptions, Style, View, heatmap, regions, summary};
+use tierscope_report::{
+    Grid, RegionsOptions, Style, View, ages, heatmap, html, regions, summary, wss,
+};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const TIB: u64 = 1 << 40;
@@ -110,6 +112,18 @@ fn open(dir: &str) -> Result<()> {
     regions(&recording, &view, &RegionsOptions::default())?.write_text(&mut out, &style).ok();
     println!("regions   {:?} (last 5 s)", begun.elapsed());
     let begun = Instant::now();
+    wss(&recording, &view)?.write_text(&mut out, &style).ok();
+    println!("wss       {:?}", begun.elapsed());
+    let begun = Instant::now();
+    ages(&recording, &view)?.write_text(&mut out, &style).ok();
+    println!("ages      {:?}", begun.elapsed());
+    let begun = Instant::now();
+    let page = html::page(&recording, &html::Options::default(), html::Data::Inline)?;
+    println!("page      {:?}, {} bytes", begun.elapsed(), page.len());
+    let begun = Instant::now();
+    let data = html::data(&recording, &html::Options::live())?;
+    println!("live data {:?}, {} bytes", begun.elapsed(), data.len());
+    let begun = Instant::now();
     let all = View { time: Some(Duration::ZERO..Duration::from_secs(1 << 30)), ..view };
     regions(&recording, &all, &RegionsOptions::default())?.write_text(&mut out, &style).ok();
     println!("regions   {:?} (all)", begun.elapsed());
@@ -128,6 +142,8 @@ fn main() -> Result<()> {
         arguments.get(index).and_then(|n: &String| n.parse().ok()).unwrap_or(default)
     };
     let dir = arguments.first().map_or("hour", String::as_str);
-    record(dir, number(1, 18_000), number(2, 10_000) as usize)?;
+    if !std::path::Path::new(dir).exists() {
+        record(dir, number(1, 18_000), number(2, 10_000) as usize)?;
+    }
     open(dir)
 }

@@ -141,7 +141,7 @@ fn table<const N: usize>(
     rows: impl Iterator<Item = [String; N]>,
 ) -> String {
     let mut html =
-        format!("<div class=\"scroll\"><table><caption>{}</caption>\n<tr>", escaped(caption));
+        format!("<div class=\"scroll\"><p class=\"note\">{}</p><table>\n<tr>", escaped(caption));
     for head in heads {
         let _ = write!(html, r#"<th scope="col">{head}</th>"#);
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::frame::{Frame, HEIGHT, WIDTH};
-use super::{Anchor, Svg};
+use super::{Anchor, Svg, tick_time};
 use crate::ages::{AgeBin, Ages};
 use crate::human;
 
@@ -43,7 +43,7 @@ fn draw(svg: &mut Svg, ages: &Ages, top: f64) {
     for (index, bin) in ages.bins.iter().enumerate() {
         draw_bin(svg, &frame, index, bin);
         if index.is_multiple_of(every) {
-            let age = human::duration(Duration::from_nanos(bin.from_ns));
+            let age = tick_time(bin.from_ns);
             let x = frame.x(index as f64);
             svg.line((x, frame.bottom()), (x, frame.bottom() + 5.0), "axis");
             svg.text(x, frame.bottom() + 18.0, Anchor::Middle, "faint", &age);

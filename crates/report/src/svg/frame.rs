@@ -1,8 +1,6 @@
 //! Axes: bytes upwards, time or percent to the right.
 
-use std::time::Duration;
-
-use super::{Anchor, Svg, byte_ticks, time_ticks};
+use super::{Anchor, Svg, byte_ticks, tick_time, time_ticks};
 use crate::human;
 
 /// A plot within a chart: where it is, and what its edges stand for.
@@ -31,7 +29,7 @@ impl Frame {
         Self {
             left,
             top: top + above,
-            width: WIDTH - left - 16.0,
+            width: WIDTH - left - 28.0,
             height: HEIGHT - above - 44.0,
             from,
             to: to.max(from + f64::MIN_POSITIVE),
@@ -64,7 +62,7 @@ impl Frame {
     /// Times below.
     pub(crate) fn draw_times(&self, svg: &mut Svg) {
         for at in time_ticks(self.from as u64, self.to as u64, 6) {
-            self.draw_tick(svg, at as f64, &human::duration(Duration::from_nanos(at)));
+            self.draw_tick(svg, at as f64, &tick_time(at));
         }
     }
 

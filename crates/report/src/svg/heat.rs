@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tierscope_core::metrics::HOT_FREQUENCY;
 
-use super::{Anchor, Svg, short, time_ticks};
+use super::{Anchor, Svg, short, tick_time, time_ticks};
 use crate::heatmap::{Area, Cell, Heatmap, Row};
 use crate::{human, ramp};
 
@@ -116,9 +116,7 @@ fn draw_labels(svg: &mut Svg, area: &Area, top: f64) {
     let mut before = None;
     for (index, row) in area.rows.iter().enumerate() {
         let y = top + index as f64 * ROW;
-        if index == 0
-            || (row.start.is_multiple_of(8 * (row.end - row.start)) && y - address > 3.0 * LINE)
-        {
+        if y - address >= 3.0 * LINE {
             svg.line((LEFT - 5.0, y), (LEFT, y), "axis");
             svg.text(LEFT - 8.0, y + 8.0, Anchor::End, "faint", &format!("{:#x}", row.start));
             address = y;
@@ -138,7 +136,7 @@ fn draw_time(svg: &mut Svg, map: &Heatmap, y: f64) {
     for at in time_ticks(map.from_ns, map.to_ns, 8) {
         let x = LEFT + (at - map.from_ns) as f64 / span * (WIDTH - LEFT - RIGHT);
         svg.line((x, y), (x, y + 5.0), "axis");
-        let text = human::duration(Duration::from_nanos(at));
+        let text = tick_time(at);
         svg.text(x, y + 18.0, Anchor::Middle, "faint", &text);
     }
 }

@@ -9,8 +9,9 @@ mod heat;
 mod wss;
 
 use std::fmt::{Display, Write};
+use std::time::Duration;
 
-use crate::ramp;
+use crate::{human, ramp};
 
 pub use ages::ages;
 pub use heat::heatmap;
@@ -117,14 +118,16 @@ impl Svg {
         )
     }
 
-    /// As a file of its own, for white paper.
+    /// As a file of its own, for white paper. What typesets papers knows no custom properties.
     pub(crate) fn file(&self) -> String {
         let element = self.element();
         let (head, rest) = element.split_once("</title>").unwrap_or(("", &element));
+        let mut css = css();
+        for (name, value) in paper() {
+            css = css.replace(&format!("var(--{name})"), &value);
+        }
         format!(
-            "{head}</title>\n<style>\n{}{}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>{rest}",
-            paper(),
-            css()
+            "{head}</title>\n<style>\n{css}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>{rest}"
         )
     }
 }
@@ -138,16 +141,22 @@ pub(crate) fn css() -> String {
     css
 }
 
-/// The values of the properties on white paper.
-fn paper() -> String {
-    let mut css = String::from(
-        "svg { --ink: #1b1f27; --faint: #4a5260; --line: #d5dae3; --hot: #c8323c; --warm: #e69f00; --cold: #7f93b8; --mapped: #56657f;",
-    );
-    for step in 0..ramp::STEPS {
-        let _ = write!(css, " --h{step}: {};", ramp::on_paper(step));
-    }
-    let _ = writeln!(css, " --unseen: {}; }}", ramp::unseen_on_paper());
-    css
+/// The properties and their values on white paper.
+fn paper() -> Vec<(String, String)> {
+    const COLOURS: [(&str, &str); 7] = [
+        ("ink", "#1b1f27"),
+        ("faint", "#4a5260"),
+        ("line", "#d5dae3"),
+        ("hot", "#c8323c"),
+        ("warm", "#e69f00"),
+        ("cold", "#7f93b8"),
+        ("mapped", "#56657f"),
+    ];
+    let mut values: Vec<(String, String)> =
+        COLOURS.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    values.extend((0..ramp::STEPS).map(|step| (format!("h{step}"), ramp::on_paper(step))));
+    values.push(("unseen".into(), ramp::unseen_on_paper()));
+    values
 }
 
 /// Round sizes from 0 to `most` bytes, about `count` of them: 1, 2, 4, … of a binary unit.
@@ -169,6 +178,16 @@ pub(crate) fn time_ticks(from: u64, to: u64, count: u64) -> Vec<u64> {
     (from.div_ceil(step)..=to / step).map(|n| n * step).collect()
 }
 
+/// A round time, without what is zero of it: `10 min`.
+pub(crate) fn tick_time(nanos: u64) -> String {
+    let text = human::duration(Duration::from_nanos(nanos));
+    let short = text.strip_suffix(" 0 s").or_else(|| text.strip_suffix(" 0 min"));
+    match nanos {
+        0 => "0".into(),
+        _ => short.unwrap_or(&text).into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,8 +196,18 @@ mod tests {
     fn ticks_are_round() {
         assert_eq!(byte_ticks(10 << 20, 5), [0, 2, 4, 6, 8, 10].map(|n| n << 20));
         assert_eq!(byte_ticks(0, 5), [0]);
+        assert_eq!(
+            [0, 90, 600, 3600].map(|s| tick_time(s * 1_000_000_000)),
+            ["0", "1 min 30 s", "10 min", "1 h"]
+        );
         assert_eq!(time_ticks(0, 4_000_000_000, 4), [0, 1, 2, 3, 4].map(|s| s * 1_000_000_000));
         assert_eq!(time_ticks(1_500_000_000, 3_100_000_000, 2), [2_000_000_000, 3_000_000_000]);
+    }
+
+    #[test]
+    fn files_have_colours_of_their_own() {
+        let file = Svg::new(10.0, 10.0, "").file();
+        assert!(file.contains("fill: #e8edf6") && !file.contains("var("), "{file}");
     }
 
     #[test]

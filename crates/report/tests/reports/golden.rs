@@ -1,103 +1,17 @@
 //! A small recording made by code, and what the reports say of it, to the byte.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
-use tierscope_core::drive::{Sink, Window};
-use tierscope_core::{
-    Backing, CpuTime, Level, Mapping, Mappings, Radix, Range, Region, Snapshot, Space, SpaceId,
-    Time,
-};
-use tierscope_record::{Machine, Memory, Meta, Recorder, Recording};
+use tierscope_core::SpaceId;
 use tierscope_report::{
-    Color, Grid, RegionsOptions, Sort, Style, View, heatmap, regions, summary, write_json,
+    Cell, Color, Grid, RegionsOptions, Sort, Style, View, ages, heatmap, ranges_named, regions,
+    summary, svg, write_json, wss,
 };
 
-const MIB: u64 = 1 << 20;
-const HEAP: u64 = 0x5555_5580_0000;
-const MMAP: u64 = 0x7f00_0000_0000;
-const STACK: u64 = 0x7ffc_0000_0000;
-const WINDOWS: u64 = 20;
-
-fn mapping(start: u64, bytes: u64, backing: Backing, name: &str) -> Mapping {
-    let range = Range::new(SpaceId(0), start, start + bytes);
-    Mapping { range, backing, name: name.into(), writable: true }
-}
-
-/// 8 MiB of heap, from the tenth window on 64 MiB of a file, and a stack.
-fn mappings(window: u64) -> Mappings {
-    let mut mappings = vec![mapping(HEAP, 8 * MIB, Backing::Heap, "[heap]")];
-    if window >= 10 {
-        mappings.push(mapping(MMAP, 64 * MIB, Backing::File, "/var/lib/redis/dump.rdb"));
-    }
-    mappings.push(mapping(STACK, MIB, Backing::Stack, "[stack]"));
-    let space = Space { id: SpaceId(0), name: "redis-server[4711]".into() };
-    Mappings { taken: Time(window), spaces: vec![space], mappings }
-}
-
-fn region(start: u64, bytes: u64, hits: f32, age: u64, level: Level) -> Region {
-    let range = Range::new(SpaceId(0), start, start + bytes);
-    let level = Some(level);
-    Region { range, hits, samples: 40, age: age as u32, level, confidence: 1.0 }
-}
-
-/// A hot MiB walks up the heap, one MiB each fourth window; the first 16 MiB of the file warm up;
-/// nobody looks at the second half of it.
-fn snapshot(window: u64) -> Snapshot {
-    let hot = HEAP + window / 4 * MIB;
-    let mut regions = Vec::new();
-    if hot > HEAP {
-        regions.push(region(HEAP, hot - HEAP, 0.0, window, Level::PMD));
-    }
-    regions.push(region(hot, MIB, 40.0, window % 4, Level::PTE));
-    let end = HEAP + 8 * MIB;
-    regions.push(region(hot + MIB, end - hot - MIB, 0.0, window, Level::PMD));
-    if window >= 10 {
-        regions.push(region(MMAP, 16 * MIB, (window - 9) as f32, 0, Level::PMD));
-        regions.push(region(MMAP + 16 * MIB, 16 * MIB, 0.0, window - 10, Level::PMD));
-        let far = region(MMAP + 32 * MIB, 32 * MIB, 0.0, 0, Level::PMD);
-        regions.push(Region { samples: 0, level: None, ..far });
-    }
-    regions.push(region(STACK, MIB, 3.0, window, Level::PTE));
-    let nanos = Duration::from_millis(200).as_nanos() as u64;
-    let start = Time(1_000_000_000 + window * nanos);
-    Snapshot { start, end: start + Duration::from_nanos(nanos), samples: 40, regions }
-}
-
-fn meta() -> Meta {
-    Meta {
-        instrument: "telescope".into(),
-        settings: BTreeMap::from([("variant".into(), "bounded".into())]),
-        target: "redis-server[4711]".into(),
-        machine: Machine { kernel: "6.12.0-test".into(), radix: Some(Radix::X86_64) },
-        command: "tierscope record -p 4711 -o redis".into(),
-        started: UNIX_EPOCH + Duration::from_secs(1_795_190_400),
-        version: "0.1.0".into(),
-        annotations: BTreeMap::from([("tlb_flush_period".into(), "20ms".into())]),
-        ..Meta::default()
-    }
-}
-
-fn recording() -> Recording {
-    let mut memory = Memory::default();
-    let mut recorder = Recorder::create_in(&mut memory, &meta()).expect("memory takes all");
-    for window in 0..WINDOWS {
-        let changed = (window % 10 == 0).then(|| mappings(window));
-        let cpu = CpuTime {
-            profiler: Duration::from_millis(6 * window),
-            target: Duration::from_millis(180 * window),
-        };
-        let snapshot = snapshot(window);
-        let mappings = changed.as_ref();
-        let window = Window { snapshot: &snapshot, mappings, actions: &[], outcomes: &[], cpu };
-        recorder.window(&window).expect("memory takes all");
-    }
-    recorder.finish().expect("memory takes all");
-    Recording::from_source(Box::new(memory)).expect("it was just written")
-}
+use crate::toy::{HEAP, MIB, MMAP, WINDOWS, recording};
 
 /// Compares with tests/golden/`name`; takes the new text over when TIERSCOPE_ACCEPT is set.
 fn check(name: &str, text: &[u8]) {
@@ -123,7 +37,7 @@ fn check(name: &str, text: &[u8]) {
     }
     panic!(
         "{message}If the new text is right, accept it with\n    \
-         TIERSCOPE_ACCEPT=1 cargo test -p tierscope-report --test golden"
+         TIERSCOPE_ACCEPT=1 cargo test -p tierscope-report --test reports"
     );
 }
 
@@ -235,4 +149,96 @@ fn a_closed_pipe_is_no_error() {
     let recording = recording();
     assert!(summary(&recording, &View::default()).unwrap().write_text(&mut Closed, &STYLE).is_ok());
     assert!(write_json(&summary(&recording, &View::default()).unwrap(), &mut Closed).is_ok());
+}
+
+// 1 MiB of heap and, while the file is mapped, 16 MiB of it and 1 MiB of stack have hits.
+#[test]
+fn wss_text() {
+    let mut text = Vec::new();
+    wss(&recording(), &View::default()).unwrap().write_text(&mut text, &STYLE).unwrap();
+    check("wss.txt", &text);
+}
+
+#[test]
+fn wss_json() {
+    let mut text = Vec::new();
+    write_json(&wss(&recording(), &View::default()).unwrap(), &mut text).unwrap();
+    check("wss.json", &text);
+}
+
+// From windows 0 to 9, heap and stack have 1 MiB with hits each; from 10 to 19 the file has 16 MiB
+// beside them. It is hot from 5 hits on, which it has from window 14 on: 6 windows of 20.
+#[test]
+fn wss_by_hand() {
+    let wss = wss(&recording(), &View::default()).unwrap();
+    let at = |percent: usize| {
+        let row = wss.percentiles[percent];
+        (row.accessed_bytes / MIB, row.hot_bytes / MIB)
+    };
+    assert_eq!(
+        [0, 50, 51, 70, 71, 100].map(at),
+        [(2, 1), (2, 1), (18, 1), (18, 1), (18, 17), (18, 17)]
+    );
+    assert_eq!((wss.accessed_mean, wss.hot_mean), (10 * MIB, (14 + 6 * 17) * MIB / 20));
+}
+
+#[test]
+fn ages_text() {
+    let mut text = Vec::new();
+    ages(&recording(), &View::default()).unwrap().write_text(&mut text, &STYLE).unwrap();
+    check("ages.txt", &text);
+}
+
+// The last window is 19: the hot MiB of heap is 3 windows old, the warm file 0.
+#[test]
+fn ages_by_hand() {
+    let ages = ages(&recording(), &View::default()).unwrap();
+    let mib = |bin: usize| {
+        let bin = ages.bins[bin];
+        (bin.from_windows, bin.hot_bytes / MIB, bin.warm_bytes / MIB, bin.cold_bytes / MIB)
+    };
+    assert_eq!([mib(0), mib(2), mib(5)], [(0, 16, 0, 0), (2, 1, 0, 0), (16, 0, 1, 7)]);
+    assert_eq!(ages.unseen_bytes, 32 * MIB);
+    assert_eq!(ages.hot_bytes + ages.warm_bytes + ages.cold_bytes, (8 + 32 + 1) * MIB);
+}
+
+#[test]
+fn drawings() {
+    let recording = recording();
+    let grid = Grid { columns: 10, rows: 12 };
+    check(
+        "heatmap.svg",
+        svg::heatmap(&heatmap(&recording, &View::default(), grid).unwrap()).as_bytes(),
+    );
+    check("wss.svg", svg::wss(&wss(&recording, &View::default()).unwrap()).as_bytes());
+    check("ages.svg", svg::ages(&ages(&recording, &View::default()).unwrap()).as_bytes());
+}
+
+// The file is mapped in the second half only, and looked at in its first half only.
+#[test]
+fn a_view_by_name() {
+    let recording = recording();
+    let named = |name: &str| View {
+        ranges: Some(ranges_named(&recording, &View::default(), name).unwrap()),
+        ..View::default()
+    };
+    for name in ["dump.rdb", "/var/lib/redis/dump.rdb", "file"] {
+        let grid = Grid { columns: WINDOWS as usize, rows: 2 };
+        let heat = heatmap(&recording, &named(name), grid).unwrap();
+        assert_eq!(heat.areas.len(), 1, "{name}");
+        let rows = &heat.areas[0].rows;
+        assert!(rows.iter().all(|row| row.cells[..10].iter().all(|cell| *cell == Cell::Unmapped)));
+        assert!(
+            rows[0].cells[10..].iter().all(|cell| matches!(cell, Cell::Heat(heat) if *heat > 0.0))
+        );
+        assert!(rows[1].cells[10..].iter().all(|cell| *cell == Cell::NotLookedAt));
+    }
+    assert_eq!(ages(&recording, &named("heap")).unwrap().hot_bytes, MIB);
+    assert_eq!(summary(&recording, &named("stack")).unwrap().regions.now, 1);
+    let both = wss(&recording, &View { addresses: Some(HEAP..MMAP), ..named("heap") }).unwrap();
+    assert_eq!(both.percentiles[100].accessed_bytes, MIB);
+    let error = ranges_named(&recording, &View::default(), "libc").unwrap_err().to_string();
+    assert!(
+        error.starts_with("no mapping is called libc: there are /var/lib/redis/dump.rdb, [heap]")
+    );
 }

@@ -1,0 +1,160 @@
+//! The page's data and figures over windows, against counting page by page.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::Value;
+use tierscope_core::drive::{Sink, Window};
+use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::{
+    Backing, CpuTime, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time,
+};
+use tierscope_record::{Memory, Meta, Recorder, Recording};
+use tierscope_report::{View, ages, html, wss};
+
+const PAGE: u64 = 4096;
+const BASE: u64 = 0x7f00_0000_0000;
+/// Pages of the toy space.
+const PAGES: u64 = 64;
+
+/// A window: regions one behind the other, each with its pages, hits, whether it was looked at,
+/// and age.
+type Plan = Vec<(u64, u8, bool, u32)>;
+
+fn regions(plan: &Plan) -> Vec<Region> {
+    let mut at = 0;
+    let mut regions = Vec::new();
+    for (pages, hits, looked, age) in plan {
+        let end = (at + pages).min(PAGES);
+        if end > at {
+            let range = Range::new(SpaceId(0), BASE + at * PAGE, BASE + end * PAGE);
+            let (hits, samples) = if *looked { (f32::from(*hits), 40) } else { (0.0, 0) };
+            regions.push(Region { range, hits, samples, age: *age, level: None, confidence: 1.0 });
+        }
+        at = end;
+    }
+    regions
+}
+
+fn record(plans: &[Plan]) -> Recording {
+    let range = Range::new(SpaceId(0), BASE, BASE + PAGES * PAGE);
+    let mapping = Mapping { range, backing: Backing::Heap, name: "[heap]".into(), writable: true };
+    let layout = Mappings {
+        taken: Time(0),
+        spaces: vec![Space { id: SpaceId(0), name: "toy".into() }],
+        mappings: vec![mapping],
+    };
+    let mut memory = Memory::default();
+    let mut recorder = Recorder::create_in(&mut memory, &Meta::default()).unwrap();
+    for (number, plan) in plans.iter().enumerate() {
+        let start = Time(number as u64 * 200_000_000);
+        let end = start + Duration::from_millis(200);
+        let snapshot = Snapshot { start, end, samples: 40, regions: regions(plan) };
+        let mappings = (number == 0).then_some(&layout);
+        let cpu = CpuTime::default();
+        let window = Window { snapshot: &snapshot, mappings, actions: &[], outcomes: &[], cpu };
+        recorder.window(&window).unwrap();
+    }
+    recorder.finish().unwrap();
+    Recording::from_source(Box::new(memory)).unwrap()
+}
+
+/// A level as the page would unpack it: of each piece, its parts (first and past-the-last unit,
+/// heat, share looked at).
+fn unpacked(level: &Value) -> Vec<Vec<(u64, u64, u8, u8)>> {
+    let packed = crate::chromium::from_base64(level["packed"].as_str().unwrap());
+    let bytes = miniz_oxide::inflate::decompress_to_vec(&packed).unwrap();
+    let length = |index: usize| level["streams"][index].as_u64().unwrap() as usize;
+    let (gaps, rest) = bytes.split_at(length(0));
+    let (lengths, rest) = rest.split_at(length(1));
+    let (heats, seens) = rest.split_at(length(2));
+    assert_eq!(seens.len(), length(3));
+    let (mut gaps, mut lengths) = (numbers(gaps), numbers(lengths));
+    let mut bytes = heats.iter().zip(seens);
+    let mut piece = |count: &Value| {
+        let mut at = 0;
+        let mut part = |_| {
+            let start = at + gaps.next().unwrap();
+            at = start + lengths.next().unwrap();
+            let (heat, seen) = bytes.next().unwrap();
+            (start, at, *heat, *seen)
+        };
+        (0..count.as_u64().unwrap()).map(&mut part).collect()
+    };
+    let pieces = level["parts"].as_array().unwrap().iter().map(&mut piece).collect();
+    assert!(gaps.next().is_none() && lengths.next().is_none() && bytes.next().is_none());
+    pieces
+}
+
+fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.split_inclusive(|byte| byte & 0x80 == 0).map(|group| {
+        let sevens = group.iter().rev();
+        sevens.fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f))
+    })
+}
+
+prop_compose! {
+    fn any_plans()(plans in prop::collection::vec(
+        prop::collection::vec((1u64..24, 0u8..=40, any::<bool>(), 0u32..100), 1..8), 1..12)
+    ) -> Vec<Plan> {
+        plans
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    // The finest level holds every window as it is.
+    #[test]
+    fn the_page_holds_what_was_recorded(plans in any_plans()) {
+        let recording = record(&plans);
+        let data = html::data(&recording, &html::Options::default()).unwrap();
+        let data: Value = serde_json::from_str(&data).unwrap();
+        prop_assert_eq!(&data["areas"][0]["units"], PAGES);
+        let pieces = unpacked(data["levels"].as_array().unwrap().last().unwrap());
+        prop_assert_eq!(pieces.len(), plans.len());
+        for (plan, parts) in plans.iter().zip(pieces) {
+            let looked = regions(plan).into_iter().filter(|region| region.samples > 0);
+            let want: Vec<_> = looked.map(|region| {
+                let unit = |at: u64| (at - BASE) / PAGE;
+                let heat = (region.frequency() * 255.0).round() as u8;
+                (unit(region.range.start), unit(region.range.end), heat, 255)
+            }).collect();
+            prop_assert_eq!(parts, want);
+        }
+    }
+
+    // Sums, page by page; the view leaves out the first and the last quarter.
+    #[test]
+    fn sums_are_those_of_pages(plans in any_plans(), partial in any::<bool>()) {
+        let recording = record(&plans);
+        let shown = if partial { PAGES / 4..PAGES * 3 / 4 } else { 0..PAGES };
+        let addresses = BASE + shown.start * PAGE..BASE + shown.end * PAGE;
+        let view = View { addresses: partial.then_some(addresses), ..View::default() };
+        let count = |plan: &Plan, is: &dyn Fn(&Region) -> bool| {
+            let regions = regions(plan);
+            let of = |page: u64| regions.iter().find(|r| (r.range.start..r.range.end).contains(&(BASE + page * PAGE)));
+            shown.clone().filter(|page| of(*page).is_some_and(is)).count() as u64 * PAGE
+        };
+        let mut accessed: Vec<u64> = plans.iter().map(|p| count(p, &|r| r.samples > 0 && r.hits >= 1.0)).collect();
+        let hot: u64 = plans.iter().map(|p| count(p, &|r| r.is_hot(HOT_FREQUENCY))).sum();
+        let wss = wss(&recording, &view).unwrap();
+        prop_assert_eq!(wss.hot_mean, hot / plans.len() as u64);
+        accessed.sort_unstable();
+        prop_assert_eq!(wss.percentiles[0].accessed_bytes, accessed[0]);
+        prop_assert_eq!(wss.percentiles[50].accessed_bytes, accessed[(plans.len() - 1) / 2]);
+        prop_assert_eq!(wss.percentiles[100].accessed_bytes, accessed[plans.len() - 1]);
+
+        let last = plans.last().unwrap();
+        let ages = ages(&recording, &view).unwrap();
+        prop_assert_eq!(ages.unseen_bytes, count(last, &|r| r.samples == 0));
+        for bin in &ages.bins {
+            let aged = |r: &Region| (bin.from_windows..bin.to_windows).contains(&r.age.into());
+            let is_cold = |r: &Region| r.samples > 0 && r.hits < 1.0;
+            prop_assert_eq!(bin.hot_bytes, count(last, &|r| aged(r) && r.is_hot(HOT_FREQUENCY)));
+            prop_assert_eq!(bin.cold_bytes, count(last, &|r| aged(r) && is_cold(r)));
+        }
+        let all = ages.hot_bytes + ages.warm_bytes + ages.cold_bytes;
+        prop_assert_eq!(all, count(last, &|r| r.samples > 0));
+    }
+}

@@ -1,0 +1,106 @@
+//! A small recording made by code, for every test of reports.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+use tierscope_core::drive::{Sink, Window};
+use tierscope_core::{
+    Backing, CpuTime, Level, Mapping, Mappings, Radix, Range, Region, Snapshot, Space, SpaceId,
+    Time,
+};
+use tierscope_record::{Machine, Memory, Meta, Recorder, Recording};
+
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const HEAP: u64 = 0x5555_5580_0000;
+pub(crate) const MMAP: u64 = 0x7f00_0000_0000;
+const STACK: u64 = 0x7ffc_0000_0000;
+pub(crate) const WINDOWS: u64 = 20;
+
+fn mapping(start: u64, bytes: u64, backing: Backing, name: &str) -> Mapping {
+    let range = Range::new(SpaceId(0), start, start + bytes);
+    Mapping { range, backing, name: name.into(), writable: true }
+}
+
+/// 8 MiB of heap, from the tenth window on 64 MiB of a file, and a stack.
+fn mappings(window: u64) -> Mappings {
+    let mut mappings = vec![mapping(HEAP, 8 * MIB, Backing::Heap, "[heap]")];
+    if window >= 10 {
+        mappings.push(mapping(MMAP, 64 * MIB, Backing::File, "/var/lib/redis/dump.rdb"));
+    }
+    mappings.push(mapping(STACK, MIB, Backing::Stack, "[stack]"));
+    let space = Space { id: SpaceId(0), name: "redis-server[4711]".into() };
+    Mappings { taken: Time(window), spaces: vec![space], mappings }
+}
+
+fn region(start: u64, bytes: u64, hits: f32, age: u64, level: Level) -> Region {
+    let range = Range::new(SpaceId(0), start, start + bytes);
+    let level = Some(level);
+    Region { range, hits, samples: 40, age: age as u32, level, confidence: 1.0 }
+}
+
+/// A hot MiB walks up the heap, one MiB each fourth window; the first 16 MiB of the file warm up;
+/// nobody looks at the second half of it.
+fn snapshot(window: u64) -> Snapshot {
+    let hot = HEAP + window / 4 * MIB;
+    let mut regions = Vec::new();
+    if hot > HEAP {
+        regions.push(region(HEAP, hot - HEAP, 0.0, window, Level::PMD));
+    }
+    regions.push(region(hot, MIB, 40.0, window % 4, Level::PTE));
+    let end = HEAP + 8 * MIB;
+    regions.push(region(hot + MIB, end - hot - MIB, 0.0, window, Level::PMD));
+    if window >= 10 {
+        regions.push(region(MMAP, 16 * MIB, (window - 9) as f32, 0, Level::PMD));
+        regions.push(region(MMAP + 16 * MIB, 16 * MIB, 0.0, window - 10, Level::PMD));
+        let far = region(MMAP + 32 * MIB, 32 * MIB, 0.0, 0, Level::PMD);
+        regions.push(Region { samples: 0, level: None, ..far });
+    }
+    regions.push(region(STACK, MIB, 3.0, window, Level::PTE));
+    let nanos = Duration::from_millis(200).as_nanos() as u64;
+    let start = Time(1_000_000_000 + window * nanos);
+    Snapshot { start, end: start + Duration::from_nanos(nanos), samples: 40, regions }
+}
+
+fn meta() -> Meta {
+    Meta {
+        instrument: "telescope".into(),
+        settings: BTreeMap::from([("variant".into(), "bounded".into())]),
+        target: "redis-server[4711]".into(),
+        machine: Machine { kernel: "6.12.0-test".into(), radix: Some(Radix::X86_64) },
+        command: "tierscope record -p 4711 -o redis".into(),
+        started: UNIX_EPOCH + Duration::from_secs(1_795_190_400),
+        version: "0.1.0".into(),
+        annotations: BTreeMap::from([("tlb_flush_period".into(), "20ms".into())]),
+        ..Meta::default()
+    }
+}
+
+/// All windows, ended cleanly.
+pub(crate) fn recording() -> Recording {
+    let mut memory = Memory::default();
+    record(&mut memory, WINDOWS).finish().expect("memory takes all");
+    Recording::from_source(Box::new(memory)).expect("it was just written")
+}
+
+/// The first windows of it, as if it were still being written.
+pub(crate) fn first_windows(count: u64) -> Recording {
+    let mut memory = Memory::default();
+    drop(record(&mut memory, count));
+    Recording::from_source(Box::new(memory)).expect("it was just written")
+}
+
+fn record(memory: &mut Memory, windows: u64) -> Recorder<&mut Memory> {
+    let mut recorder = Recorder::create_in(memory, &meta()).expect("memory takes all");
+    for window in 0..windows {
+        let changed = (window % 10 == 0).then(|| mappings(window));
+        let cpu = CpuTime {
+            profiler: Duration::from_millis(6 * window),
+            target: Duration::from_millis(180 * window),
+        };
+        let snapshot = snapshot(window);
+        let mappings = changed.as_ref();
+        let window = Window { snapshot: &snapshot, mappings, actions: &[], outcomes: &[], cpu };
+        recorder.window(&window).expect("memory takes all");
+    }
+    recorder
+}
