@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
 use tierscope_core::{
-    ErrorKind, Instrument, Mappings, Range, RangeSet, Result, Snapshot, SpaceId, Time, metrics,
+    ErrorKind, Instrument, Mappings, Ports, Range, RangeSet, Result, Snapshot, SpaceId, Time,
+    metrics,
 };
 
-use crate::toy::{Event, Toy, idle, random_touches};
+use crate::toy::{Event, Toy, Workload, idle, random_touches};
 
 const MIB: u64 = 1 << 20;
 
@@ -28,15 +29,43 @@ impl Sink for Kept {
     }
 }
 
-/// Runs `instrument` on `toy` for `seconds` of virtual time and returns what it said.
+/// Runs `instrument` on a machine for `seconds` of virtual time and returns what it said.
 ///
 /// # Panics
 /// If the instrument fails.
-pub fn run(toy: &mut Toy, instrument: &mut dyn Instrument, seconds: f64) -> (Ended, Kept) {
+pub fn run(ports: &mut dyn Ports, instrument: &mut dyn Instrument, seconds: f64) -> (Ended, Kept) {
     let mut kept = Kept::default();
     let course = Course::until(Time(0) + Duration::from_secs_f64(seconds));
-    let ended = profile(toy, instrument, &course, &mut kept).expect("the instrument runs");
+    let ended = profile(ports, instrument, &course, &mut kept).expect("the instrument runs");
     (ended, kept)
+}
+
+/// Builds the machines that the suite runs an instrument on.
+pub trait Stage {
+    /// A machine at time zero that maps `layout`, all present and old, and on which `workload`
+    /// touches memory and `events` happen.
+    fn build(
+        &self,
+        layout: &[Range],
+        workload: Workload,
+        events: Vec<(Time, Event)>,
+    ) -> Box<dyn Ports>;
+}
+
+/// The toy machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Toys;
+
+impl Stage for Toys {
+    fn build(
+        &self,
+        layout: &[Range],
+        workload: Workload,
+        events: Vec<(Time, Event)>,
+    ) -> Box<dyn Ports> {
+        let toy = Toy::new(layout, workload);
+        Box::new(events.into_iter().fold(toy, |toy, (at, event)| toy.with_event(at, event)))
+    }
 }
 
 /// What a technique promises by its nature, where techniques differ.
@@ -67,14 +96,23 @@ pub fn conforms(make: &dyn Fn() -> Box<dyn Instrument>) {
 /// # Panics
 /// With what was violated.
 pub fn conforms_as(make: &dyn Fn() -> Box<dyn Instrument>, traits: &Traits) {
-    snapshots_are_well_formed(make);
-    same_seed_same_snapshots(make);
-    an_idle_target_is_cold(make);
-    a_busy_target_is_hot_where_it_is_busy(make);
-    follows_the_layout(make, traits.layout_age);
-    survives_a_vanishing_space(make);
-    says_what_it_misses(make);
-    stops_when_asked(make);
+    conforms_on(&Toys, make, traits);
+}
+
+/// As [`conforms_as`], on other machines than the toy: an instrument and a machine that pass the
+/// suite together.
+///
+/// # Panics
+/// With what was violated.
+pub fn conforms_on(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instrument>, traits: &Traits) {
+    snapshots_are_well_formed(stage, make);
+    same_seed_same_snapshots(stage, make);
+    an_idle_target_is_cold(stage, make);
+    a_busy_target_is_hot_where_it_is_busy(stage, make);
+    follows_the_layout(stage, make, traits.layout_age);
+    survives_a_vanishing_space(stage, make);
+    says_what_it_misses(stage, make);
+    stops_when_asked(stage, make);
 }
 
 fn r(space: u32, start: u64, end: u64) -> Range {
@@ -82,13 +120,14 @@ fn r(space: u32, start: u64, end: u64) -> Range {
 }
 
 /// 256 MiB mapped, 32 MiB of it busy.
-fn busy() -> (Toy, Range) {
+fn busy(stage: &dyn Stage, events: Vec<(Time, Event)>) -> (Box<dyn Ports>, Range) {
     let hot = r(0, 64 * MIB, 96 * MIB);
-    (Toy::new(&[r(0, 0, 256 * MIB)], random_touches(&[hot], 1_000_000, 7)), hot)
+    let workload = random_touches(&[hot], 1_000_000, 7);
+    (stage.build(&[r(0, 0, 256 * MIB)], workload, events), hot)
 }
 
-fn snapshots_are_well_formed(make: &dyn Fn() -> Box<dyn Instrument>) {
-    let (_, kept) = run(&mut busy().0, &mut *make(), 2.0);
+fn snapshots_are_well_formed(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instrument>) {
+    let (_, kept) = run(&mut *busy(stage, vec![]).0, &mut *make(), 2.0);
     assert!(kept.snapshots.len() >= 2, "two seconds give windows");
     for pair in kept.snapshots.windows(2) {
         assert!(pair[0].end <= pair[1].start, "windows do not overlap");
@@ -114,14 +153,14 @@ fn well_formed(snapshot: &Snapshot, mapped: &RangeSet) {
     assert!(regions.minus(mapped).is_empty(), "within what is mapped");
 }
 
-fn same_seed_same_snapshots(make: &dyn Fn() -> Box<dyn Instrument>) {
-    let once = || run(&mut busy().0, &mut *make(), 1.0).1.snapshots;
+fn same_seed_same_snapshots(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instrument>) {
+    let once = || run(&mut *busy(stage, vec![]).0, &mut *make(), 1.0).1.snapshots;
     assert_eq!(once(), once());
 }
 
-fn an_idle_target_is_cold(make: &dyn Fn() -> Box<dyn Instrument>) {
-    let mut toy = Toy::new(&[r(0, 0, 64 * MIB)], idle());
-    let (_, kept) = run(&mut toy, &mut *make(), 1.0);
+fn an_idle_target_is_cold(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instrument>) {
+    let mut machine = stage.build(&[r(0, 0, 64 * MIB)], idle(), vec![]);
+    let (_, kept) = run(&mut *machine, &mut *make(), 1.0);
     for snapshot in &kept.snapshots {
         assert!(metrics::hot(snapshot, metrics::HOT_FREQUENCY).is_empty());
     }
@@ -129,9 +168,12 @@ fn an_idle_target_is_cold(make: &dyn Fn() -> Box<dyn Instrument>) {
 
 /// 32 MiB of 256 MiB is a size at which every technique sees something: at least half of the
 /// truth is reported, and at least half of what is reported is true.
-fn a_busy_target_is_hot_where_it_is_busy(make: &dyn Fn() -> Box<dyn Instrument>) {
-    let (mut toy, hot) = busy();
-    let (_, kept) = run(&mut toy, &mut *make(), 4.0);
+fn a_busy_target_is_hot_where_it_is_busy(
+    stage: &dyn Stage,
+    make: &dyn Fn() -> Box<dyn Instrument>,
+) {
+    let (mut machine, hot) = busy(stage, vec![]);
+    let (_, kept) = run(&mut *machine, &mut *make(), 4.0);
     let last = kept.snapshots.last().expect("four seconds give windows");
     let truth: RangeSet = [hot].into_iter().collect();
     let accuracy = metrics::Accuracy::of(&metrics::hot(last, metrics::HOT_FREQUENCY), &truth);
@@ -139,12 +181,12 @@ fn a_busy_target_is_hot_where_it_is_busy(make: &dyn Fn() -> Box<dyn Instrument>)
     assert!(accuracy.precision() >= Some(0.5), "{accuracy:?}");
 }
 
-fn follows_the_layout(make: &dyn Fn() -> Box<dyn Instrument>, age: Duration) {
+fn follows_the_layout(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instrument>, age: Duration) {
     let before = r(0, 0, 64 * MIB);
     let after = [r(0, 32 * MIB, 64 * MIB), r(0, 128 * MIB, 160 * MIB), r(1, 0, 8 * MIB)];
-    let mut toy =
-        Toy::new(&[before], idle()).with_event(Time(1_000_000_000), Event::Layout(after.to_vec()));
-    let (_, kept) = run(&mut toy, &mut *make(), 3.0 + age.as_secs_f64());
+    let events = vec![(Time(1_000_000_000), Event::Layout(after.to_vec()))];
+    let mut machine = stage.build(&[before], idle(), events);
+    let (_, kept) = run(&mut *machine, &mut *make(), 3.0 + age.as_secs_f64());
     let last = kept.snapshots.last().expect("seconds give windows");
     let regions: RangeSet = last.regions.iter().map(|region| region.range).collect();
     let mapped: RangeSet = after.into_iter().collect();
@@ -155,18 +197,18 @@ fn follows_the_layout(make: &dyn Fn() -> Box<dyn Instrument>, age: Duration) {
     assert_eq!(committed, 2, "mappings are committed when they change");
 }
 
-fn survives_a_vanishing_space(make: &dyn Fn() -> Box<dyn Instrument>) {
+fn survives_a_vanishing_space(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instrument>) {
     let stays = r(0, 0, 64 * MIB);
-    let mut toy = Toy::new(&[stays, r(1, 0, 64 * MIB)], idle())
-        .with_event(Time(500_000_000), Event::Layout(vec![stays]));
-    let (ended, kept) = run(&mut toy, &mut *make(), 3.0);
+    let events = vec![(Time(500_000_000), Event::Layout(vec![stays]))];
+    let mut machine = stage.build(&[stays, r(1, 0, 64 * MIB)], idle(), events);
+    let (ended, kept) = run(&mut *machine, &mut *make(), 3.0);
     assert_eq!(ended, Ended::Deadline);
     let last = kept.snapshots.last().expect("three seconds give windows");
     assert!(last.regions.iter().all(|region| region.range.space == SpaceId(0)));
 }
 
 /// A machine without any port but its clock and target.
-struct Bare(Toy);
+struct Bare(Box<dyn Ports>);
 
 impl tierscope_core::Clock for Bare {
     fn now(&self) -> Time {
@@ -190,17 +232,17 @@ impl tierscope_core::Target for Bare {
 
 impl tierscope_core::Ports for Bare {}
 
-fn says_what_it_misses(make: &dyn Fn() -> Box<dyn Instrument>) {
+fn says_what_it_misses(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instrument>) {
     let course = Course::until(Time(1_000_000_000));
-    let mut bare = Bare(busy().0);
+    let mut bare = Bare(busy(stage, vec![]).0);
     let error = profile(&mut bare, &mut *make(), &course, &mut Kept::default())
         .expect_err("no instrument works without evidence");
     assert_eq!(error.kind(), ErrorKind::Missing);
 }
 
-fn stops_when_asked(make: &dyn Fn() -> Box<dyn Instrument>) {
-    let mut toy = busy().0.with_event(Time(1_000_000_000), Event::Stop);
-    let (ended, kept) = run(&mut toy, &mut *make(), 5.0);
+fn stops_when_asked(stage: &dyn Stage, make: &dyn Fn() -> Box<dyn Instrument>) {
+    let mut machine = busy(stage, vec![(Time(1_000_000_000), Event::Stop)]).0;
+    let (ended, kept) = run(&mut *machine, &mut *make(), 5.0);
     assert_eq!(ended, Ended::Stopped);
     assert!(kept.snapshots.iter().all(|snapshot| snapshot.end <= Time(1_000_000_000)));
 }

@@ -231,6 +231,27 @@ pub struct Processor {
     pub assumed: Vec<String>,
 }
 
+/// How long a core takes for what does not wait for memory, and how much it waits for at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timing {
+    /// Cycles from one access to the next where nothing stalls, the work between them included.
+    pub access_cycles: u32,
+    /// Cycles that a hit in the second-level TLB costs more than one in the first.
+    pub second_tlb_cycles: u32,
+    /// Cycles of a hit in the last-level cache.
+    pub llc_cycles: u32,
+    /// Lines that a core can wait for at a time.
+    pub fill_buffers: u32,
+    /// Page walks that a core can do at a time.
+    pub walkers: u32,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+}
+
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -241,6 +262,8 @@ pub struct Machine {
     pub about: String,
     /// Cores and addresses.
     pub processor: Processor,
+    /// Time of a core.
+    pub timing: Timing,
     /// TLBs and paging-structure caches of every core.
     pub translation: Translation,
     /// The last-level cache of a socket.
@@ -295,6 +318,7 @@ impl Machine {
 
     fn check_parts(&self) -> Result<(), Wrong> {
         self.processor.check()?;
+        self.timing.check()?;
         self.translation.check_parts()?;
         if let Some(llc) = &self.llc {
             llc.check_parts("llc", self.processor.physical_bits)?;
@@ -420,6 +444,22 @@ impl Processor {
             format!("{} is not within 32..=52", self.physical_bits),
             "CPUID 80000008H tells: 46 on most servers, 39 on many laptops",
         )
+    }
+}
+
+impl Timing {
+    fn check(&self) -> Result<(), Wrong> {
+        let keys = ["access_cycles", "second_tlb_cycles", "llc_cycles", "fill_buffers", "walkers"];
+        check_source("timing", &self.source, &self.assumed, &keys)?;
+        let above_zero = [
+            ("access_cycles", self.access_cycles),
+            ("fill_buffers", self.fill_buffers),
+            ("walkers", self.walkers),
+        ];
+        for (key, value) in above_zero {
+            expect(value > 0, format!("timing.{key}"), "it is 0", "give at least 1")?;
+        }
+        Ok(())
     }
 }
 

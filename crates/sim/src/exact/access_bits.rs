@@ -1,0 +1,276 @@
+//! ACCESSED bits: probes and scans, as the kernel module does them, at a cost.
+
+use tierscope_core::{
+    AccessBits, AccessedSet, BusObserver, Judged, LeafKind, Level, Probe, ProbeOp, Radix, Range,
+    Result, ScanMode, ScanStats, State,
+};
+use tierscope_hw::Root;
+use tierscope_hw::entry::{ACCESSED, FRAME_MASK, HUGE};
+use tierscope_hw::entry_address;
+
+use super::line::ENTRIES;
+use super::machine::{Machine, duration};
+use super::os::Os;
+use super::tables::{FANOUT, Tables};
+use super::tier::NS;
+
+/// Scanning goes on for so long before the others catch up, in ps.
+const STRETCH: u64 = 100_000 * NS;
+
+impl<B: BusObserver> Machine<B> {
+    /// The profiler works for so long, in ps: everybody else goes on meanwhile.
+    pub(super) fn spend(&mut self, time: u64) {
+        self.spent.telemetry += duration(time);
+        self.work(time);
+    }
+
+    /// Somebody on the profiler's core works for so long.
+    pub(super) fn work(&mut self, time: u64) {
+        if let Some(cpu) = self.profiler_cpu {
+            self.cpus[cpu].time += time;
+        }
+        self.run_until(self.now + time);
+    }
+}
+
+impl<B: BusObserver> AccessBits for Machine<B> {
+    fn radix(&self) -> Radix {
+        self.os.radix()
+    }
+
+    fn probe(&mut self, probes: &mut [Probe]) -> Result<()> {
+        for probe in probes.iter_mut() {
+            probe.answer = judge(&mut self.os, probe);
+        }
+        let costs = &self.costs.access_bits;
+        self.spend((costs.call_ns + costs.probe_ns * probes.len() as u64) * NS);
+        Ok(())
+    }
+
+    fn scan(
+        &mut self,
+        range: &Range,
+        level: Level,
+        mode: ScanMode,
+        set: &mut AccessedSet,
+    ) -> Result<ScanStats> {
+        set.reset(range, level, mode.present);
+        let mut scan =
+            Scan { level, mode, stats: ScanStats::default(), cleared: 0, judged: [None; 6] };
+        let span = set.range;
+        let piece = 1u64 << (level.shift() + 18).min(62);
+        let mut from = span.start;
+        let mut owed = self.costs.access_bits.call_ns;
+        while from < span.end {
+            let Some(space) = self.os.space(range.space) else { break };
+            let root = space.root;
+            let end = (from / piece + 1).checked_mul(piece).unwrap_or(span.end).min(span.end);
+            let before = (scan.stats.visited, scan.cleared);
+            scan.piece(&mut self.os.tables, root, (from, end), set);
+            let costs = &self.costs.access_bits;
+            owed += costs.entry_ns * (scan.stats.visited - before.0);
+            owed += costs.clear_ns * (scan.cleared - before.1);
+            if owed * NS >= STRETCH {
+                self.spend(owed * NS);
+                owed = 0;
+            }
+            from = end;
+        }
+        self.spend(owed * NS);
+        Ok(scan.stats)
+    }
+}
+
+/// Answers a probe.
+fn judge(os: &mut Os, probe: &Probe) -> Judged {
+    let Some(space) = os.space(probe.at.space) else {
+        return Judged { state: State::Gone, ..Judged::default() };
+    };
+    if space.vma(probe.at.at).is_none() {
+        return Judged::default();
+    }
+    if probe.level.number() > os.tables.levels() {
+        return Judged { state: State::Refused, ..Judged::default() };
+    }
+    let found = os.tables.locate(space.root, probe.at.at, probe.level);
+    let reached = Some(found.level);
+    if found.entry == 0 {
+        return Judged { state: State::Absent, reached, kind: LeafKind::None };
+    }
+    let young = found.entry & ACCESSED != 0;
+    if young && probe.op == ProbeOp::TestAndClear {
+        os.tables.put(found.address, found.entry & !ACCESSED);
+    }
+    let kind = match (found.is_leaf(), found.level) {
+        (false, _) => LeafKind::Table,
+        (true, Level::PUD) => LeafKind::Hugetlb,
+        (true, _) => LeafKind::Page,
+    };
+    Judged { state: if young { State::Young } else { State::Old }, reached, kind }
+}
+
+/// A scan under way.
+struct Scan {
+    level: Level,
+    mode: ScanMode,
+    stats: ScanStats,
+    cleared: u64,
+    /// By level: the entry above the scan's level that was judged last, and whether it was young.
+    /// Pieces meet the same one again, and find it cleared.
+    judged: [Option<(u64, bool)>; 6],
+}
+
+impl Scan {
+    fn piece(&mut self, tables: &mut Tables, root: Root, span: (u64, u64), set: &mut AccessedSet) {
+        let top = Level::new(tables.levels()).expect("4 or 5");
+        self.table(tables, root.table, top, span, set);
+    }
+
+    /// Visits the entries of a table that the span touches.
+    fn table(
+        &mut self,
+        tables: &mut Tables,
+        table: u64,
+        here: Level,
+        span: (u64, u64),
+        set: &mut AccessedSet,
+    ) {
+        if here == Level::PTE {
+            return self.last_table(tables, table, span, set);
+        }
+        let mut at = span.0;
+        while at < span.1 {
+            let end = (at | (here.entry_bytes() - 1)).saturating_add(1).min(span.1);
+            let address = entry_address(table, at, here);
+            self.entry(tables, address, here, (at, end), set);
+            at = end;
+        }
+    }
+
+    /// Visits an entry above the last level, and what lies beneath.
+    fn entry(
+        &mut self,
+        tables: &mut Tables,
+        address: u64,
+        here: Level,
+        span: (u64, u64),
+        set: &mut AccessedSet,
+    ) {
+        let entry = tables.entry(address);
+        let leaf = entry & HUGE != 0 && entry != 0;
+        let upper = here > self.level;
+        let known =
+            self.judged[usize::from(here.number())].filter(|known| upper && known.0 == address);
+        let young = match known {
+            Some((_, young)) => young,
+            None => self.judge(tables, address, entry, here, leaf),
+        };
+        if entry == 0 {
+            return;
+        }
+        if leaf || !upper {
+            return self.report(young, span, set);
+        }
+        if self.mode.prune && !young {
+            self.stats.pruned += u64::from(known.is_none());
+            return;
+        }
+        let below = here.below().expect("above the last level");
+        self.table(tables, entry & FRAME_MASK, below, span, set);
+    }
+
+    /// Looks at an entry, and clears what the mode says.
+    fn judge(
+        &mut self,
+        tables: &mut Tables,
+        address: u64,
+        entry: u64,
+        here: Level,
+        leaf: bool,
+    ) -> bool {
+        self.stats.visited += 1;
+        let young = entry & ACCESSED != 0;
+        if leaf {
+            self.stats.leaves[usize::from(here.number()) - 1] += 1;
+        }
+        let judges = leaf || here == self.level || self.mode.prune;
+        if young && self.mode.clear && judges {
+            tables.put(address, entry & !ACCESSED);
+            self.cleared += 1;
+        }
+        self.judged[usize::from(here.number())] = Some((address, young));
+        young
+    }
+
+    /// A present entry stands for all entries of the scan's level in the span.
+    fn report(&mut self, young: bool, span: (u64, u64), set: &mut AccessedSet) {
+        let shift = self.level.shift();
+        let first = (span.0 - set.range.start) >> shift;
+        let last = (span.1 - 1 - set.range.start) >> shift;
+        let count = last - first + 1;
+        self.stats.present += count;
+        if young {
+            self.stats.young += count;
+            fill(&mut set.young, first, count);
+        }
+        if self.mode.present {
+            fill(&mut set.present, first, count);
+        }
+    }
+
+    /// Visits the entries of a table of level 1, a line at a time.
+    fn last_table(
+        &mut self,
+        tables: &mut Tables,
+        table: u64,
+        span: (u64, u64),
+        set: &mut AccessedSet,
+    ) {
+        let base = span.0 & !(Level::PMD.entry_bytes() - 1);
+        let first = ((span.0 - base) >> 12) as usize;
+        let last = ((span.1 - 1 - base) >> 12) as usize;
+        debug_assert!(last < FANOUT);
+        self.stats.visited += (last - first + 1) as u64;
+        for (number, line) in tables.lines_mut(table).iter_mut().enumerate() {
+            let start = number * ENTRIES;
+            if start > last || start + ENTRIES <= first {
+                continue;
+            }
+            let skip = first.saturating_sub(start);
+            let take = (last + 1 - start).min(ENTRIES);
+            let wanted = ((1 << take) - 1) & !((1 << skip) - 1);
+            let (young, mapped) = (line.young() & wanted, line.mapped() & wanted);
+            self.stats.young += u64::from(young.count_ones());
+            self.stats.present += u64::from(mapped.count_ones());
+            self.stats.leaves[0] += u64::from(mapped.count_ones());
+            if self.mode.clear {
+                self.cleared += u64::from(young.count_ones());
+                line.clear_young(young);
+            }
+            let place = ((base + ((start + skip) as u64) * 4096) - set.range.start) >> 12;
+            put(&mut set.young, place, young >> skip);
+            if self.mode.present {
+                put(&mut set.present, place, mapped >> skip);
+            }
+        }
+    }
+}
+
+/// Sets `count` bits from `first` on.
+fn fill(words: &mut [u64], first: u64, count: u64) {
+    for bit in first..first + count {
+        words[(bit / 64) as usize] |= 1 << (bit % 64);
+    }
+}
+
+/// Puts a few bits at a place.
+fn put(words: &mut [u64], place: u64, bits: u64) {
+    if bits == 0 {
+        return;
+    }
+    let (word, shift) = ((place / 64) as usize, place % 64);
+    words[word] |= bits << shift;
+    if shift > 64 - ENTRIES as u64 && bits >> (64 - shift) != 0 {
+        words[word + 1] |= bits >> (64 - shift);
+    }
+}

@@ -1,0 +1,135 @@
+//! Host memory for arrays that grow to gigabytes: zeroed, on huge pages where the host has them,
+//! never copied when it grows.
+
+use std::ffi::c_void;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use rustix::mm::{
+    Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, munmap,
+};
+use tierscope_core::{Error, ErrorKind, Result};
+
+/// Types for which all bits zero is a value.
+///
+/// # Safety
+/// Whoever implements it vouches for that, and that the type has no padding and no destructor.
+pub(super) unsafe trait Zeroable: Copy {}
+
+// SAFETY: any bits are a u8.
+unsafe impl Zeroable for u8 {}
+// SAFETY: any bits are a u64.
+unsafe impl Zeroable for u64 {}
+
+/// An array of zeroed items that grows in place or by moving its page-table entries.
+pub(super) struct Arena<T: Zeroable> {
+    start: NonNull<T>,
+    items: usize,
+}
+
+/// The smallest mapping, and what lengths are multiples of: a huge page of the host.
+const GRAIN: usize = 2 << 20;
+
+impl<T: Zeroable> Arena<T> {
+    /// No items.
+    pub(super) fn new() -> Self {
+        Self { start: NonNull::dangling(), items: 0 }
+    }
+
+    /// Makes sure that there are at least `items`; new ones are zero.
+    ///
+    /// # Errors
+    /// The host has no memory left.
+    #[inline]
+    pub(super) fn reach(&mut self, items: usize) -> Result<()> {
+        if items <= self.items { Ok(()) } else { self.grow(items) }
+    }
+
+    #[cold]
+    fn grow(&mut self, items: usize) -> Result<()> {
+        let old = self.bytes();
+        let wanted = (items * size_of::<T>()).max(old * 2).next_multiple_of(GRAIN);
+        let moved = if old == 0 { map(wanted) } else { remap(self.start.cast(), old, wanted) };
+        let start = moved.map_err(|errno| {
+            Error::new(
+                ErrorKind::Other,
+                format!("no room for {} MiB of simulated state", wanted >> 20),
+            )
+            .cause(errno)
+            .remedy("simulate a smaller footprint, or use density mode")
+        })?;
+        // SAFETY: the mapping is ours; advice changes no contents. A host without huge pages
+        // refuses, and small ones will do.
+        let _ = unsafe { madvise(start.as_ptr(), wanted, Advice::LinuxHugepage) };
+        self.start = start.cast();
+        self.items = wanted / size_of::<T>();
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        (self.items * size_of::<T>()).next_multiple_of(GRAIN)
+    }
+}
+
+fn map(bytes: usize) -> rustix::io::Result<NonNull<c_void>> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a fresh anonymous mapping, wherever the kernel likes, disturbs nobody.
+    let start = unsafe {
+        mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)?
+    };
+    Ok(NonNull::new(start).expect("a mapping is not at zero"))
+}
+
+fn remap(start: NonNull<c_void>, old: usize, new: usize) -> rustix::io::Result<NonNull<c_void>> {
+    // SAFETY: the mapping is ours, and nobody keeps a pointer into it: slices borrow the arena.
+    let start = unsafe { mremap(start.as_ptr(), old, new, MremapFlags::MAYMOVE)? };
+    Ok(NonNull::new(start).expect("a mapping is not at zero"))
+}
+
+impl<T: Zeroable> Deref for Arena<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: that many items are mapped, zeroed or written, and valid whatever their bits were
+        // when zero; no items make an empty slice at a dangling, aligned pointer.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.items) }
+    }
+}
+
+impl<T: Zeroable> DerefMut for Arena<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and the arena is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.items) }
+    }
+}
+
+impl<T: Zeroable> Drop for Arena<T> {
+    fn drop(&mut self) {
+        if self.items > 0 {
+            // SAFETY: the mapping is ours and nobody looks at it any more.
+            let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes()) };
+        }
+    }
+}
+
+// SAFETY: it owns its memory as a Vec does.
+unsafe impl<T: Zeroable + Send> Send for Arena<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_and_keeps_what_was_written() {
+        let mut arena = Arena::<u64>::new();
+        assert!(arena.is_empty());
+        for power in 10..21 {
+            arena.reach(1 << power).expect("a few MiB are there");
+            arena[(1 << power) - 1] = power;
+        }
+        assert!((10..21).all(|power| arena[(1 << power) - 1] == power));
+        assert_eq!(arena.iter().filter(|item| **item != 0).count(), 11);
+    }
+}

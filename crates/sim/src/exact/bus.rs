@@ -1,0 +1,43 @@
+//! The memory bus, for whoever listens: records in order of time, in large batches.
+
+use tierscope_core::{BusObserver, BusRecord, Time};
+
+/// Records that make a batch.
+const BATCH: usize = 4096;
+
+/// Collects records for an observer. Costs nothing where the observer is `()`.
+pub(super) struct Bus<B> {
+    pub(super) observer: B,
+    waiting: Vec<BusRecord>,
+}
+
+impl<B: BusObserver> Bus<B> {
+    /// Whether somebody listens: an observer that keeps nothing has nothing to say.
+    pub(super) const HEARD: bool = size_of::<B>() > 0;
+
+    pub(super) fn new(observer: B) -> Self {
+        Self { observer, waiting: Vec::new() }
+    }
+
+    /// A line crosses the bus.
+    #[inline(always)]
+    pub(super) fn put(&mut self, at: u64, address: u64, write: bool, cpu: usize) {
+        if Self::HEARD {
+            let record = BusRecord::new(Time(at / super::tier::NS), address, write);
+            self.waiting.push(record.via(0, (cpu & 0xfff) as u16));
+        }
+    }
+
+    /// Hands over what came before `now`, if it is a batch, or if it is asked for.
+    pub(super) fn flush(&mut self, now: Time, all: bool) {
+        if !Self::HEARD || self.waiting.is_empty() || (self.waiting.len() < BATCH && !all) {
+            return;
+        }
+        self.waiting.sort_by_key(|record| record.time());
+        let ready = self.waiting.partition_point(|record| record.time() < now);
+        if ready > 0 {
+            self.observer.observe(&self.waiting[..ready]);
+            self.waiting.drain(..ready);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A core: its MMU, its clock, its counters.
+
+use std::collections::VecDeque;
+
+use tierscope_core::Result;
+use tierscope_hw::{Mmu, Source};
+
+use super::counts::Counts;
+use super::pmu::Pmu;
+use super::setup::Setup;
+
+/// Accesses that a core translates before it waits for the first of them: about what its window of
+/// out-of-order execution holds, and enough for the host to prefetch.
+pub(super) const WINDOW: usize = 16;
+
+/// An access that was translated and not yet carried out.
+#[derive(Clone, Copy)]
+pub(super) struct Pending {
+    pub(super) physical: u64,
+    pub(super) linear: u64,
+    pub(super) source: Source,
+    pub(super) stores: bool,
+    /// Entries that its walk read.
+    pub(super) reads: u8,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self { physical: 0, linear: 0, source: Source::L1, stores: false, reads: 0 }
+    }
+}
+
+/// The window between translation and memory.
+pub(super) struct Window {
+    pub(super) pending: [Pending; WINDOW],
+    /// Addresses of the entries that the walks read, one after another.
+    pub(super) reads: [u64; 5 * WINDOW],
+}
+
+/// A core.
+pub(super) struct Cpu {
+    pub(super) mmu: Mmu,
+    /// Its clock, in ps.
+    pub(super) time: u64,
+    /// Threads that it runs, the one that runs first.
+    pub(super) threads: VecDeque<usize>,
+    /// When the next of them has its turn.
+    pub(super) turn_ends: u64,
+    /// The line that it used last: its own caches have that one.
+    pub(super) last_line: u64,
+    pub(super) counts: Counts,
+    pub(super) pmu: Option<Pmu>,
+    pub(super) window: Window,
+    /// Time that it had nothing to do.
+    pub(super) idle: u64,
+    /// Time that telemetry took from it.
+    pub(super) stolen: u64,
+    /// Walks when the host was last told to prefetch or not, and which.
+    pub(super) walks_seen: u64,
+    pub(super) ahead: bool,
+}
+
+impl Cpu {
+    pub(super) fn new(setup: &Setup) -> Result<Self> {
+        let pmu = setup.sampling.as_ref().map(|sampling| Pmu::new(sampling, &setup.costs.samples));
+        Ok(Self {
+            mmu: Mmu::new(&setup.hardware.translation)?,
+            time: 0,
+            threads: VecDeque::new(),
+            turn_ends: 0,
+            last_line: u64::MAX,
+            counts: Counts::default(),
+            pmu,
+            window: Window { pending: [Pending::default(); WINDOW], reads: [0; 5 * WINDOW] },
+            idle: 0,
+            stolen: 0,
+            walks_seen: 0,
+            ahead: true,
+        })
+    }
+
+    /// Lets nothing happen until `until`.
+    pub(super) fn idle_until(&mut self, until: u64) {
+        if until > self.time {
+            self.idle += until - self.time;
+            self.time = until;
+        }
+    }
+
+    /// Telemetry or the kernel takes time from whoever runs.
+    pub(super) fn steal(&mut self, time: u64) {
+        self.time += time;
+        self.stolen += time;
+    }
+}

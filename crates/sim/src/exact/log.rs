@@ -1,0 +1,62 @@
+//! What waits to be read, and how much was lost because nobody did.
+
+use std::collections::VecDeque;
+
+use tierscope_core::Lost;
+
+/// Entries that a log keeps; the kernel's buffers are of that order.
+const ROOM: usize = 1 << 20;
+
+/// A bounded queue.
+#[derive(Clone, Debug)]
+pub(super) struct Log<T> {
+    waiting: VecDeque<T>,
+    lost: u64,
+    room: usize,
+}
+
+impl<T> Default for Log<T> {
+    fn default() -> Self {
+        Self::with_room(ROOM)
+    }
+}
+
+impl<T> Log<T> {
+    pub(super) fn with_room(room: usize) -> Self {
+        Self { waiting: VecDeque::new(), lost: 0, room }
+    }
+
+    /// Keeps it; if the log is full it is lost.
+    pub(super) fn push(&mut self, item: T) {
+        if self.waiting.len() < self.room {
+            self.waiting.push_back(item);
+        } else {
+            self.lost += 1;
+        }
+    }
+
+    /// Loses so many that were never kept.
+    pub(super) fn lose(&mut self, count: u64) {
+        self.lost += count;
+    }
+
+    /// Hands over what waits, and how much was lost since the last time.
+    pub(super) fn drain(&mut self, out: &mut Vec<T>) -> Lost {
+        out.extend(self.waiting.drain(..));
+        Lost(std::mem::take(&mut self.lost))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_log_counts_what_it_loses() {
+        let mut log = Log::with_room(2);
+        (0..5).for_each(|item| log.push(item));
+        let mut out = Vec::new();
+        assert_eq!((log.drain(&mut out), out), (Lost(3), vec![0, 1]));
+        assert_eq!(log.drain(&mut Vec::new()), Lost(0));
+    }
+}

@@ -1,0 +1,385 @@
+//! The machine as a whole.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tierscope_core::{
+    Addr, BusObserver, Error, ErrorKind, HintFault, Range, Result, SpaceId, Tier, TierUse, Time,
+};
+use tierscope_hw::{Machine as Hardware, PageSize};
+use tierscope_workloads::{Program, Stream};
+
+use super::armed::Armed;
+use super::counts::{Account, Spent};
+use super::cpu::Cpu;
+use super::log::Log;
+use super::memory::Memory;
+use super::mover::{Mover, Moves};
+use super::os::{Denied, Os, Stale};
+use super::setup::{Detail, Process, Setup};
+use super::space::{Map, Placement};
+use super::thread::{Part, Thread};
+use super::tier::{NS, SECOND};
+use crate::config::Costs;
+
+/// Times of a core, in ps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cycles {
+    pub(super) access: u64,
+    pub(super) second_tlb: u64,
+    pub(super) llc: u64,
+    pub(super) fill_buffers: u64,
+    pub(super) walkers: u64,
+}
+
+impl Cycles {
+    fn of(hardware: &Hardware) -> Self {
+        let ps = |cycles: u32| u64::from(cycles) * 1_000_000 / u64::from(hardware.processor.mhz);
+        let timing = &hardware.timing;
+        Self {
+            access: ps(timing.access_cycles),
+            second_tlb: ps(timing.second_tlb_cycles),
+            llc: ps(timing.llc_cycles),
+            fill_buffers: timing.fill_buffers.into(),
+            walkers: timing.walkers.into(),
+        }
+    }
+}
+
+/// A simulated machine; `B` listens on its memory bus.
+pub struct Machine<B = ()> {
+    pub(super) os: Os,
+    pub(super) cpus: Vec<Cpu>,
+    pub(super) threads: Vec<Thread>,
+    pub(super) memory: Memory<B>,
+    pub(super) costs: Costs,
+    pub(super) detail: Detail,
+    pub(super) cycles: Cycles,
+    pub(super) quantum: u64,
+    pub(super) profiler_cpu: Option<usize>,
+    pub(super) memory_mode: bool,
+    /// The profiler's clock, in ps: what everybody else knows as now.
+    pub(super) now: u64,
+    pub(super) spent: Spent,
+    pub(super) armed: Armed,
+    pub(super) hint_faults: Log<HintFault>,
+    pub(super) moves: Moves,
+    pub(super) tiers: Vec<TierUse>,
+    pub(super) killed: u64,
+    /// What ended the run: the host has no memory.
+    pub(super) broken: Option<Error>,
+}
+
+impl Machine {
+    /// A machine without processes, and nobody on its bus.
+    ///
+    /// # Errors
+    /// What does not fit together.
+    pub fn new(setup: &Setup) -> Result<Self> {
+        Self::observed(setup, ())
+    }
+}
+
+impl<B: BusObserver> Machine<B> {
+    /// A machine without processes.
+    ///
+    /// # Errors
+    /// What does not fit together.
+    pub fn observed(setup: &Setup, observer: B) -> Result<Self> {
+        setup.check()?;
+        let os = Os::new(&setup.hardware, setup.uncached_tables, setup.memory_mode)?;
+        let firsts: Vec<u64> = os.frames.firsts().collect();
+        let memory = Memory::new(&setup.hardware, &firsts, setup.memory_mode, observer)?;
+        let cpus = (0..setup.cpus).map(|_| Cpu::new(setup)).collect::<Result<Vec<Cpu>>>()?;
+        Ok(Self {
+            os,
+            cpus,
+            threads: Vec::new(),
+            memory,
+            costs: setup.costs.clone(),
+            detail: setup.detail,
+            cycles: Cycles::of(&setup.hardware),
+            quantum: setup.quantum.as_nanos() as u64 * NS,
+            profiler_cpu: setup.profiler_cpu.map(|cpu| cpu as usize),
+            memory_mode: setup.memory_mode,
+            now: 0,
+            spent: Spent::default(),
+            armed: Armed::default(),
+            hint_faults: Log::default(),
+            moves: Moves::new(&setup.costs.moves),
+            tiers: Vec::new(),
+            killed: 0,
+            broken: None,
+        })
+    }
+
+    /// Starts a process: its areas are mapped, its threads run from now on.
+    ///
+    /// # Errors
+    /// The workload makes no sense, or is larger than the memory.
+    pub fn start(&mut self, process: &Process) -> Result<SpaceId> {
+        let workload = &process.workload;
+        let what = || format!("cannot start {}", process.name);
+        workload.check().map_err(|fault| Error::new(ErrorKind::Usage, what()).cause(fault.what))?;
+        self.check_process(process)?;
+        let space = self.spawn(&process.name, process.uncached_tables)?;
+        let mut bases = Vec::new();
+        for area in &workload.areas {
+            let map = Map {
+                pages: process.pages,
+                placement: process.placement.clone(),
+                name: area.name.as_str().into(),
+                ..Map::anonymous(area.bytes.next_multiple_of(process.pages.bytes()))
+            };
+            let range = self.map(space, &map)?;
+            bases.push(range.start);
+            if process.populate {
+                self.populate(range)?;
+            }
+        }
+        let program = Arc::new(Program::new(workload));
+        let workload = Arc::new(workload.clone());
+        let root = self.os.spaces[space.0 as usize].root;
+        for lane in 0..process.threads {
+            let stream = Stream::new(&program, &bases, process.seed, lane, process.threads);
+            let part = Part {
+                space,
+                root,
+                overlap: process.overlap.map_or(self.cycles.fill_buffers, u64::from),
+                non_temporal: process.non_temporal,
+                threads: process.threads.into(),
+                began: self.now,
+                repeats: process.repeats,
+            };
+            let cpu = (process.first_cpu + lane) as usize % self.cpus.len();
+            self.cpus[cpu].idle_until(self.now);
+            self.cpus[cpu].threads.push_back(self.threads.len());
+            self.os.spaces[space.0 as usize].cpus.insert(cpu);
+            self.threads.push(Thread::new(part, Arc::clone(&workload), stream));
+        }
+        Ok(space)
+    }
+
+    fn check_process(&self, process: &Process) -> Result<()> {
+        let refuse = |cause: String, remedy: &str| {
+            let what = format!("cannot start {}", process.name);
+            Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
+        };
+        if process.threads == 0 || process.first_cpu as usize >= self.cpus.len() {
+            return refuse(
+                format!("{} threads from core {} on", process.threads, process.first_cpu),
+                "use at least one thread, and a core that is there",
+            );
+        }
+        if let Some(overlap) =
+            process.overlap.filter(|n| !(1..=self.cycles.fill_buffers).contains(&u64::from(*n)))
+        {
+            return refuse(
+                format!(
+                    "a core waits for at most {} lines, not {overlap}",
+                    self.cycles.fill_buffers
+                ),
+                "choose an overlap that the machine's fill_buffers allow",
+            );
+        }
+        let tiers = 0..self.os.frames.tiers() as u8;
+        let tier_is_there = |tier: &Tier| tiers.contains(&tier.0);
+        let there = match &process.placement {
+            Placement::FirstTouch => true,
+            Placement::Bind(tier) => tier_is_there(tier),
+            Placement::Interleave(list) => !list.is_empty() && list.iter().all(tier_is_there),
+        };
+        if !there {
+            return refuse(
+                "it is placed in a tier that is not there".into(),
+                "see the machine's tiers",
+            );
+        }
+        let usable = tiers.map(Tier).filter(|tier| !(self.memory_mode && tier.0 == 0));
+        let room: u64 = usable.map(|tier| self.os.frames.capacity(tier) << 12).sum();
+        let mapped = self.os.mapped() + process.workload.bytes();
+        if mapped > room {
+            return refuse(
+                format!("{} MiB are mapped in {} MiB of memory", mapped >> 20, room >> 20),
+                "make the workload smaller or the tiers larger",
+            );
+        }
+        Ok(())
+    }
+
+    /// A space without mappings or threads, for accesses one by one ([`Machine::access`]).
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn spawn(&mut self, name: &str, uncached_tables: bool) -> Result<SpaceId> {
+        let space = self.os.create(name, uncached_tables)?;
+        Ok(space)
+    }
+
+    /// Maps memory (mmap(2)).
+    ///
+    /// # Errors
+    /// The space is gone, or there is no such room in it.
+    pub fn map(&mut self, space: SpaceId, map: &Map) -> Result<Range> {
+        self.os.map(space, map)
+    }
+
+    /// Unmaps memory (munmap(2)).
+    ///
+    /// # Errors
+    /// The space is gone, or the range cuts a page of 1 GiB.
+    pub fn unmap(&mut self, range: Range) -> Result<()> {
+        let stale = self.os.unmap(range, self.time())?;
+        self.armed.forget(&range);
+        self.shoot_for_kernel(stale);
+        Ok(())
+    }
+
+    /// Ends a process: its threads stop, its memory is free.
+    ///
+    /// # Errors
+    /// The space is gone.
+    pub fn exit(&mut self, space: SpaceId) -> Result<()> {
+        let stale = self.os.destroy(space, self.time())?;
+        self.armed.forget(&stale.range);
+        let (threads, asid) = (&self.threads, self.os.spaces[space.0 as usize].root.asid);
+        for cpu in &mut self.cpus {
+            cpu.threads.retain(|thread| threads[*thread].space != space);
+            cpu.mmu.flush_asid(asid);
+        }
+        Ok(())
+    }
+
+    /// Allows or forbids stores (mprotect(2)).
+    ///
+    /// # Errors
+    /// The space is gone, or the range cuts a page of 1 GiB.
+    pub fn protect(&mut self, range: Range, writable: bool) -> Result<()> {
+        let stale = self.os.protect(range, writable)?;
+        self.shoot_for_kernel(stale);
+        Ok(())
+    }
+
+    /// Splits the huge pages that begin in the range; returns how many.
+    ///
+    /// # Errors
+    /// The host has no memory.
+    pub fn split(&mut self, range: Range) -> Result<u64> {
+        let mut count = 0;
+        for at in (range.start..range.end).step_by(PageSize::M2.bytes() as usize) {
+            if let Some(stale) = self.os.split_at(range.space, at)? {
+                self.shoot_for_kernel(stale);
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Collapses what can be collapsed of the range, 2 MiB by 2 MiB; returns how many.
+    pub fn collapse(&mut self, range: Range) -> u64 {
+        let mut count = 0;
+        for at in (range.start..range.end).step_by(PageSize::M2.bytes() as usize) {
+            if let Some(stale) = self.os.collapse_at(range.space, at) {
+                self.shoot_for_kernel(stale);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Moves the pages of a range to a tier at once; returns the bytes that moved. The mover does so
+    /// in its own time ([`Machine::mover`]).
+    pub fn migrate(&mut self, range: Range, tier: Tier) -> u64 {
+        let mut stale = Stale::nothing(range);
+        let (mut from, mut moved) = (range.start, 0);
+        while let Some((linear, leaf)) = self.os.next_leaf(range, from) {
+            let size = PageSize::of_level(leaf.level).expect("a leaf's");
+            let there =
+                self.os.frames.tier_of((leaf.entry & tierscope_hw::entry::FRAME_MASK) >> 12);
+            if there != tier && self.os.move_leaf(range.space, leaf, tier).is_some() {
+                stale.add(size);
+                moved += size.bytes();
+            }
+            from = linear + size.bytes();
+        }
+        self.shoot_for_kernel(stale);
+        moved
+    }
+
+    /// Gives every page of a range a frame, old and clean.
+    ///
+    /// # Errors
+    /// There is no memory for it, or nothing is mapped there.
+    pub fn populate(&mut self, range: Range) -> Result<()> {
+        self.os.populate(range)?.map_err(|denied| {
+            Error::new(ErrorKind::Usage, format!("cannot populate {range}"))
+                .cause(match denied {
+                    Denied::OutOfMemory => "the memory that its placement allows is full",
+                    Denied::Unmapped | Denied::ReadOnly => "it is not mapped",
+                })
+                .remedy("make the workload smaller, or place it elsewhere")
+        })
+    }
+
+    /// One access of a core, carried out at once, as the next of a thread of that space would be.
+    ///
+    /// # Errors
+    /// Why the space may not.
+    pub fn access(&mut self, cpu: usize, at: Addr, store: bool) -> Result<u64, Denied> {
+        self.access_at_once(cpu, at, store)
+    }
+
+    /// The core whose clock, MMU and counters [`Machine::access`] uses.
+    #[must_use]
+    pub fn mmu(&self, cpu: usize) -> &tierscope_hw::Mmu {
+        &self.cpus[cpu].mmu
+    }
+
+    /// Makes a core forget what it knows of a space, as a switch without tags would.
+    pub fn flush(&mut self, cpu: usize, space: SpaceId) {
+        if let Some(space) = self.os.space(space) {
+            self.cpus[cpu].mmu.flush_asid(space.root.asid);
+        }
+    }
+
+    /// Who listens on the bus, after it heard everything up to now.
+    pub fn observer(&mut self) -> &mut B {
+        self.memory.bus.flush(Time(u64::MAX), true);
+        &mut self.memory.bus.observer
+    }
+
+    /// Something that carries out actions on this machine, in a kernel thread's time.
+    #[must_use]
+    pub fn mover(&self) -> Mover {
+        self.moves.handle()
+    }
+
+    /// What was counted and spent so far.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        let mut account = Account {
+            lines_read: self.memory.lines[0],
+            lines_written: self.memory.lines[1],
+            spent: self.spent,
+            table_bytes: self.os.tables.bytes(),
+            uncached_overflows: self.os.tables.overflowed(),
+            killed: self.killed,
+            ..Account::default()
+        };
+        for cpu in &self.cpus {
+            account.counts.add(&cpu.counts);
+            let busy = cpu.time.saturating_sub(cpu.idle + cpu.stolen);
+            account.spent.target += duration(busy);
+            account.spent.interrupts += duration(cpu.stolen);
+        }
+        account
+    }
+
+    pub(super) fn time(&self) -> Time {
+        Time(self.now / NS)
+    }
+}
+
+pub(super) fn duration(ps: u64) -> Duration {
+    Duration::new(ps / SECOND, (ps % SECOND / NS) as u32)
+}

@@ -1,0 +1,210 @@
+//! What lies below translation: the last-level cache, its prefetcher, the tiers and the bus.
+
+use tierscope_core::{BusObserver, Error, ErrorKind, Result};
+use tierscope_hw::cache::Request;
+use tierscope_hw::{Cache, Machine as Hardware, Prefetcher};
+
+use super::bus::Bus;
+use super::near::{MAX_RATIO, Near};
+use super::tier::{TierClock, Way};
+
+/// Tiers that counters tell apart.
+pub(super) const TIERS: usize = 8;
+
+/// What reading a line took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Served {
+    /// Of idle memory, in ps.
+    pub(super) latency: u64,
+    /// On top, for others were served first.
+    pub(super) wait: u64,
+    /// Who served it.
+    pub(super) tier: u8,
+}
+
+impl Served {
+    /// Until the line is there, in ps. A core that waits for several at a time shares it among
+    /// them (Little's law).
+    #[inline(always)]
+    pub(super) fn time(&self) -> u64 {
+        self.latency + self.wait
+    }
+}
+
+/// What an access to the cache came to, and what it cost beyond the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reached {
+    Cache,
+    Memory(Served),
+}
+
+pub(super) struct Memory<B> {
+    pub(super) llc: Option<Cache>,
+    prefetcher: Option<Prefetcher>,
+    pub(super) tiers: Vec<TierClock>,
+    /// First bytes of the tiers, but the first one's.
+    firsts: Vec<u64>,
+    /// First byte of the page tables' addresses.
+    tables: u64,
+    near: Option<Near>,
+    pub(super) bus: Bus<B>,
+    /// Lines read from and written to each tier.
+    pub(super) lines: [[u64; TIERS]; 2],
+}
+
+impl<B: BusObserver> Memory<B> {
+    pub(super) fn new(
+        hardware: &Hardware,
+        firsts: &[u64],
+        memory_mode: bool,
+        observer: B,
+    ) -> Result<Self> {
+        let bits = hardware.processor.physical_bits;
+        let llc = hardware.llc.as_ref().map(|llc| Cache::new(llc, bits)).transpose()?;
+        if hardware.tiers.len() > TIERS {
+            return Err(Error::new(ErrorKind::Usage, format!("{} tiers", hardware.tiers.len()))
+                .cause(format!("exact mode keeps count of {TIERS}"))
+                .remedy("leave some out"));
+        }
+        Ok(Self {
+            prefetcher: hardware.prefetcher.as_ref().filter(|_| llc.is_some()).map(Prefetcher::new),
+            llc,
+            tiers: hardware.tiers.iter().map(TierClock::new).collect(),
+            firsts: firsts[1..].iter().map(|frame| frame << 12).collect(),
+            tables: 1 << (bits - 1),
+            near: if memory_mode { Some(near(hardware)?) } else { None },
+            bus: Bus::new(observer),
+            lines: [[0; TIERS]; 2],
+        })
+    }
+
+    #[inline(always)]
+    fn tier_of(&self, address: u64) -> usize {
+        if address >= self.tables {
+            return 0;
+        }
+        self.firsts.iter().map(|first| usize::from(address >= *first)).sum()
+    }
+
+    /// Asks for a line through the cache, on behalf of a core; what it pushes out, and what the
+    /// prefetcher fetches, goes to memory on the way.
+    #[inline(always)]
+    pub(super) fn access<const CLOCK: bool>(
+        &mut self,
+        now: u64,
+        address: u64,
+        store: bool,
+        cpu: usize,
+    ) -> Reached {
+        let request = if store { Request::Write } else { Request::Read };
+        let Some(llc) = &mut self.llc else {
+            return Reached::Memory(self.read::<CLOCK>(now, address, cpu));
+        };
+        let reply = llc.access(address, request);
+        if let Some(victim) = reply.writeback {
+            self.write::<CLOCK>(now, victim, cpu);
+        }
+        if reply.hit {
+            Reached::Cache
+        } else {
+            Reached::Memory(self.read::<CLOCK>(now, address, cpu))
+        }
+    }
+
+    /// Lets the prefetcher see a demand access, and fetches what it asks for.
+    #[inline(always)]
+    pub(super) fn prefetch<const CLOCK: bool>(&mut self, now: u64, address: u64, cpu: usize) {
+        let Some(prefetcher) = &mut self.prefetcher else { return };
+        for line in prefetcher.observe(address) {
+            let _ = self.access::<CLOCK>(now, line, false, cpu);
+        }
+    }
+
+    /// A store that goes past the cache.
+    pub(super) fn store_past<const CLOCK: bool>(
+        &mut self,
+        now: u64,
+        address: u64,
+        cpu: usize,
+    ) -> Served {
+        let reply = self.llc.as_mut().map(|llc| llc.access(address, Request::NonTemporal));
+        if let Some(victim) = reply.and_then(|reply| reply.writeback) {
+            self.write::<CLOCK>(now, victim, cpu);
+        }
+        let (tier, wait) = self.write::<CLOCK>(now, address, cpu);
+        Served { latency: self.tiers[tier].latency(Way::Write), wait, tier: tier as u8 }
+    }
+
+    /// Reads a line from memory.
+    #[inline]
+    pub(super) fn read<const CLOCK: bool>(&mut self, now: u64, address: u64, cpu: usize) -> Served {
+        self.bus.put(now, address, false, cpu);
+        let tier = self.tier_of(address);
+        if self.near.is_some() && tier == 1 {
+            return self.read_far::<CLOCK>(now, address);
+        }
+        self.lines[0][tier] += 1;
+        let latency = self.tiers[tier].latency(Way::Read);
+        let wait = if CLOCK { self.tiers[tier].book(now, Way::Read) } else { 0 };
+        Served { latency, wait, tier: tier as u8 }
+    }
+
+    /// Memory mode: the near memory is asked first.
+    fn read_far<const CLOCK: bool>(&mut self, now: u64, address: u64) -> Served {
+        let hit = self.near_access::<CLOCK>(now, address, false);
+        let tier = usize::from(!hit);
+        self.lines[0][tier] += 1;
+        let wait = if CLOCK { self.tiers[tier].book(now, Way::Read) } else { 0 };
+        Served { latency: self.tiers[tier].latency(Way::Read), wait, tier: tier as u8 }
+    }
+
+    /// Looks a line up in the near memory, and brings it there.
+    fn near_access<const CLOCK: bool>(&mut self, now: u64, address: u64, write: bool) -> bool {
+        let near = self.near.as_mut().expect("only in memory mode");
+        let found = near.access(address - self.firsts[0], write);
+        if found.writeback {
+            self.lines[1][1] += 1;
+            if CLOCK {
+                self.tiers[1].book(now, Way::Write);
+            }
+        }
+        if !found.hit {
+            self.lines[1][0] += 1;
+            if CLOCK {
+                self.tiers[0].book(now, Way::Write);
+            }
+        }
+        found.hit
+    }
+
+    /// Writes a line to memory; returns the tier, and how long the queue makes it wait.
+    pub(super) fn write<const CLOCK: bool>(
+        &mut self,
+        now: u64,
+        address: u64,
+        cpu: usize,
+    ) -> (usize, u64) {
+        self.bus.put(now, address, true, cpu);
+        let mut tier = self.tier_of(address);
+        if self.near.is_some() && tier == 1 {
+            self.near_access::<CLOCK>(now, address, true);
+            tier = 0;
+        }
+        self.lines[1][tier] += 1;
+        (tier, if CLOCK { self.tiers[tier].book(now, Way::Write) } else { 0 })
+    }
+}
+
+fn near(hardware: &Hardware) -> Result<Near> {
+    let [near, far] = &hardware.tiers[..] else {
+        return Err(Error::new(ErrorKind::Usage, "memory mode is not possible")
+            .cause(format!("the machine has {} tiers", hardware.tiers.len()))
+            .remedy("use a machine of two tiers"));
+    };
+    if far.mib / near.mib >= MAX_RATIO {
+        return Err(Error::new(ErrorKind::Usage, "memory mode is not possible")
+            .cause(format!("the second tier is {} times the first", far.mib / near.mib))
+            .remedy(format!("stay below {MAX_RATIO} times")));
+    }
+    Near::new(near.mib)
+}

@@ -1,0 +1,239 @@
+//! Carrying out actions: a kernel thread with a clock of its own, so that sampling is never blocked.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tierscope_core::{
+    Action, ActionKind, Budget, BusObserver, Failure, Level, Outcome, Range, Result, Tier, Time,
+};
+use tierscope_hw::PageSize;
+use tierscope_hw::entry::FRAME_MASK;
+
+use super::machine::{Machine, duration};
+use super::os::Stale;
+use super::tier::{NS, SECOND, Way};
+use crate::config::MoveCosts;
+
+/// Actions that wait, and outcomes that wait to be read.
+#[derive(Default)]
+struct Desk {
+    waiting: VecDeque<Action>,
+    /// Bytes that may still be moved before the next submission.
+    budget: u64,
+    outcomes: Vec<Outcome>,
+}
+
+/// Hands actions to a machine, and its outcomes back.
+#[derive(Clone)]
+pub struct Mover(Arc<Mutex<Desk>>);
+
+impl tierscope_core::Mover for Mover {
+    /// Queues actions. The budget is anew for every submission; what it does not cover waits for
+    /// the next.
+    fn submit(&mut self, actions: &[Action], budget: Budget) -> Result<()> {
+        let mut desk = desk(&self.0);
+        desk.waiting.extend(actions);
+        desk.budget = budget.bytes;
+        Ok(())
+    }
+
+    fn poll(&mut self, out: &mut Vec<Outcome>) -> Result<()> {
+        out.append(&mut desk(&self.0).outcomes);
+        Ok(())
+    }
+}
+
+fn desk(shared: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The action that is being carried out.
+struct Job {
+    action: Action,
+    /// Everything before is done.
+    from: u64,
+    done: u64,
+    failed: u64,
+    why: Option<Failure>,
+}
+
+/// The machine's side of the mover.
+pub(super) struct Moves {
+    desk: Arc<Mutex<Desk>>,
+    job: Option<Job>,
+    time: u64,
+    costs: MoveCosts,
+}
+
+impl Moves {
+    pub(super) fn new(costs: &MoveCosts) -> Self {
+        Self { desk: Arc::default(), job: None, time: 0, costs: costs.clone() }
+    }
+
+    pub(super) fn handle(&self) -> Mover {
+        Mover(Arc::clone(&self.desk))
+    }
+
+    /// When it goes on, if there is something to do and it may.
+    pub(super) fn due(&self, now: u64) -> Option<u64> {
+        let desk = desk(&self.desk);
+        let busy = self.job.is_some() || !desk.waiting.is_empty();
+        (busy && desk.budget > 0).then_some(self.time.max(now))
+    }
+}
+
+/// What one batch did.
+#[derive(Default)]
+struct Batch {
+    pages: u64,
+    done: u64,
+    failed: u64,
+    why: Option<Failure>,
+    time: u64,
+}
+
+impl<B: BusObserver> Machine<B> {
+    /// One batch of the action at hand.
+    pub(super) fn step_mover(&mut self) {
+        let started = self.moves.time.max(self.now);
+        self.moves.time = started;
+        let mut job = match self.moves.job.take() {
+            Some(job) => job,
+            None => {
+                let Some(action) = desk(&self.moves.desk).waiting.pop_front() else { return };
+                Job { action, from: action.range.start, done: 0, failed: 0, why: None }
+            }
+        };
+        let batch = self.carry_out(&mut job);
+        job.done += batch.done;
+        job.failed += batch.failed;
+        job.why = job.why.or(batch.why);
+        self.moves.time += batch.time;
+        self.spent.mover += duration(batch.time);
+        let mut desk = desk(&self.moves.desk);
+        desk.budget = desk.budget.saturating_sub(batch.done);
+        if job.from < job.action.range.end {
+            drop(desk);
+            self.moves.job = Some(job);
+            return;
+        }
+        let nothing = job.done == 0 && job.failed == 0;
+        desk.outcomes.push(Outcome {
+            id: job.action.id,
+            time: Time(self.moves.time / NS),
+            done: job.done,
+            failed: job.failed,
+            why: job.why.or(nothing.then_some(Failure::Unmapped)),
+        });
+    }
+
+    fn carry_out(&mut self, job: &mut Job) -> Batch {
+        let range = job.action.range;
+        let fail = |job: &mut Job, why| {
+            let failed = range.end - job.from;
+            job.from = range.end;
+            Batch { failed, why: Some(why), ..Batch::default() }
+        };
+        if self.os.space(range.space).is_none() {
+            return fail(job, Failure::Gone);
+        }
+        match job.action.kind {
+            ActionKind::Move(tier) if usize::from(tier.0) >= self.os.frames.tiers() => {
+                fail(job, Failure::NoRoom)
+            }
+            ActionKind::Move(tier) => self.move_some(job, tier),
+            ActionKind::Split => self.split_next(job),
+            ActionKind::Collapse => self.collapse_next(job),
+            ActionKind::Reclaim => fail(job, Failure::Unsupported),
+        }
+    }
+
+    /// Moves pages until the batch is full; the copies take bandwidth from both tiers.
+    fn move_some(&mut self, job: &mut Job, tier: Tier) -> Batch {
+        let range = job.action.range;
+        let mut batch = Batch::default();
+        let mut stale = Stale::nothing(Range { start: job.from, ..range });
+        while batch.pages < self.moves.costs.batch {
+            let Some((linear, leaf)) = self.os.next_leaf(range, job.from) else {
+                job.from = range.end;
+                break;
+            };
+            let size = PageSize::of_level(leaf.level).expect("a leaf's");
+            job.from = linear + size.bytes();
+            let from = self.os.frames.tier_of((leaf.entry & FRAME_MASK) >> 12);
+            if from == tier {
+                continue;
+            }
+            batch.pages += 1;
+            match self.os.move_leaf(range.space, leaf, tier) {
+                None => {
+                    batch.failed += size.bytes();
+                    batch.why = Some(Failure::NoRoom);
+                }
+                Some(_) => {
+                    stale.range.start = if stale.pages == 0 { linear } else { stale.range.start };
+                    stale.add(size);
+                    batch.done += size.bytes();
+                    batch.time += self.copy(self.moves.time + batch.time, from, tier, size);
+                }
+            }
+        }
+        stale.range.end = job.from.max(stale.range.start);
+        batch.time += self.shoot(stale);
+        batch
+    }
+
+    /// Time of a page's move: what the kernel does for it, and the copy.
+    fn copy(&mut self, now: u64, from: Tier, to: Tier, size: PageSize) -> u64 {
+        let lines = size.bytes() / 64;
+        let [from, to] = [from, to].map(|tier| usize::from(tier.0));
+        self.memory.lines[0][from] += lines;
+        self.memory.lines[1][to] += lines;
+        let waits = [
+            self.memory.tiers[from].book_lines(now, Way::Read, lines),
+            self.memory.tiers[to].book_lines(now, Way::Write, lines),
+        ];
+        let alone = size.bytes() * (SECOND >> 20) / self.moves.costs.copy_mib_s;
+        self.moves.costs.page_ns * NS + alone.max(waits[0]).max(waits[1])
+    }
+
+    fn split_next(&mut self, job: &mut Job) -> Batch {
+        let (at, end) = next_huge(job);
+        let mut batch = Batch { time: self.moves.costs.split_ns * NS, ..Batch::default() };
+        match self.os.split_at(job.action.range.space, at) {
+            Ok(Some(stale)) => {
+                batch.done = end - at;
+                batch.time += self.shoot(stale);
+            }
+            Ok(None) => batch.time = 0,
+            Err(error) => self.broken = Some(error),
+        }
+        job.from = end;
+        batch
+    }
+
+    fn collapse_next(&mut self, job: &mut Job) -> Batch {
+        let (at, end) = next_huge(job);
+        let costs = &self.moves.costs;
+        let copy = PageSize::M2.bytes() * (SECOND >> 20) / costs.copy_mib_s;
+        let mut batch = Batch { time: costs.collapse_ns * NS, ..Batch::default() };
+        match self.os.collapse_at(job.action.range.space, at) {
+            Some(stale) => {
+                batch.done = end - at;
+                batch.time += copy + self.shoot(stale);
+            }
+            None => {
+                batch.failed = end - at;
+                batch.why = Some(Failure::Busy);
+            }
+        }
+        job.from = end;
+        batch
+    }
+}
+
+/// The 2 MiB that a split or collapse comes to next.
+fn next_huge(job: &Job) -> (u64, u64) {
+    let at = job.from & !(Level::PMD.entry_bytes() - 1);
+    (at, (at + Level::PMD.entry_bytes()).min(job.action.range.end.max(at + 1)))
+}

@@ -1,0 +1,688 @@
+//! Memory management: spaces, their mappings, and the pages behind them.
+//!
+//! What the kernel's mm does, in its order and with its effects on entries, but for the shootdown
+//! that has to follow a change: whoever calls gets a [`Stale`] and sees to it.
+
+use std::sync::Arc;
+
+use tierscope_core::{
+    Error, ErrorKind, Level, Mapping, Mappings, PageEvent, PageEventKind, Radix, Range, Result,
+    SpaceId, Tier, Time,
+};
+use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, HUGE, PRESENT, WRITABLE};
+use tierscope_hw::{Asid, Machine as Hardware, PageSize, Root};
+
+use super::cpus::CpuSet;
+use super::frames::Frames;
+use super::line::ARMED;
+use super::log::Log;
+use super::pages::Pages;
+use super::space::{Map, Placement, Space, Vma};
+use super::tables::{Located, Tables};
+
+/// Translations that TLBs must forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) struct Stale {
+    pub(super) range: Range,
+    /// Pages of whatever size in it that changed.
+    pub(super) pages: u64,
+    /// The smallest of them.
+    pub(super) size: PageSize,
+}
+
+impl Stale {
+    pub(super) fn nothing(range: Range) -> Self {
+        Self { range, pages: 0, size: PageSize::G1 }
+    }
+
+    pub(super) fn add(&mut self, size: PageSize) {
+        self.pages += 1;
+        self.size = self.size.min(size);
+    }
+}
+
+/// Why an access fails for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// Nothing is mapped there.
+    Unmapped,
+    /// A store to memory that is only to be read.
+    ReadOnly,
+    /// No tier has a page left that the placement allows.
+    OutOfMemory,
+}
+
+/// How a fault was resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resolved {
+    /// A page was made.
+    Page(PageSize),
+    /// An armed page is present again.
+    Hint,
+    /// There was nothing to do: the entry allows the access by now.
+    Spurious,
+}
+
+/// An address that has no page.
+struct Hole<'a> {
+    id: SpaceId,
+    root: Root,
+    linear: u64,
+    /// Where its mapping begins.
+    start: u64,
+    vma: &'a Vma,
+    uncached: bool,
+    /// The level of the entry that is not there.
+    level: Level,
+}
+
+impl Hole<'_> {
+    /// Whether a page of that size at `page` would fill it. A mapping of 1 GiB pages takes no
+    /// other; one of 2 MiB pages takes small ones too.
+    fn takes(&self, size: PageSize, page: u64) -> bool {
+        size <= self.vma.pages
+            && (self.vma.pages != PageSize::G1 || size == PageSize::G1)
+            && size.level() <= self.level
+            && page >= self.start
+            && page + size.bytes() <= self.vma.end
+    }
+}
+
+/// The state of memory management.
+pub(super) struct Os {
+    pub(super) frames: Frames,
+    pub(super) tables: Tables,
+    pub(super) spaces: Vec<Space>,
+    pub(super) pages: Pages,
+    pub(super) events: Log<PageEvent>,
+    /// Blocks of 2 MiB that were taken for page tables.
+    table_blocks: u64,
+    asids: super::slots::Slots,
+    pub(super) mappings: Arc<Mappings>,
+    changed: bool,
+    /// A process ended, and the clock has not said so.
+    news: bool,
+    /// The fastest tier that pages may come from.
+    fastest: u8,
+}
+
+impl Os {
+    pub(super) fn new(hardware: &Hardware, uncached: u32, memory_mode: bool) -> Result<Self> {
+        let bits = hardware.processor.physical_bits;
+        let frames = Frames::new(&hardware.tiers);
+        if frames.end() << 12 > 1 << (bits - 1) {
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("machine {} cannot be simulated exactly", hardware.name),
+            )
+            .cause(format!(
+                "its tiers reach beyond the lower half of {bits} physical address bits; the upper \
+                 half is for page tables"
+            ))
+            .remedy("raise processor.physical_bits by one, or make the tiers smaller"));
+        }
+        if frames.end() > 1 << 32 {
+            return Err(Error::new(ErrorKind::Usage, "the tiers are too large")
+                .cause("exact mode reaches 16 TiB of physical memory")
+                .remedy("use density mode"));
+        }
+        let mut asids = super::slots::Slots::new(Asid::COUNT.into());
+        let _ = asids.take();
+        Ok(Self {
+            frames,
+            tables: Tables::new(hardware.translation.levels, bits, uncached),
+            spaces: Vec::new(),
+            pages: Pages::default(),
+            events: Log::default(),
+            table_blocks: 0,
+            asids,
+            mappings: Arc::default(),
+            changed: true,
+            news: false,
+            fastest: u8::from(memory_mode),
+        })
+    }
+
+    pub(super) fn radix(&self) -> Radix {
+        if self.tables.levels() == 5 { Radix::X86_64_LA57 } else { Radix::X86_64 }
+    }
+
+    /// Bytes that are mapped, in all spaces.
+    pub(super) fn mapped(&self) -> u64 {
+        let alive = self.spaces.iter().filter(|space| space.alive);
+        alive.flat_map(|space| &space.vmas).map(|(start, vma)| vma.end - start).sum()
+    }
+
+    pub(super) fn alive_spaces(&self) -> usize {
+        self.spaces.iter().filter(|space| space.alive).count()
+    }
+
+    /// Whether spaces or mappings changed since [`Os::take_news`].
+    pub(super) fn is_news(&self) -> bool {
+        self.news
+    }
+
+    pub(super) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
+    fn change(&mut self) {
+        self.changed = true;
+        self.news = true;
+    }
+
+    pub(super) fn create(&mut self, name: &str, uncached: bool) -> Result<SpaceId> {
+        let none = |what: &str| {
+            Error::new(ErrorKind::Other, "cannot make another address space")
+                .cause(format!("there are no more {what}"))
+                .remedy("let others exit first")
+        };
+        let table = self.tables.new_root()?.ok_or_else(|| none("addresses for page tables"))?;
+        let asid = self.asids.take().ok_or_else(|| none("address-space tags"))?;
+        let asid = Asid::new(asid as u16).expect("below the number of tags");
+        let id = SpaceId(self.spaces.len() as u32);
+        self.spaces.push(Space {
+            id,
+            name: name.into(),
+            root: Root { table, asid },
+            vmas: Default::default(),
+            uncached,
+            cpus: CpuSet::default(),
+            alive: true,
+            resident: vec![0; self.frames.tiers()],
+        });
+        self.change();
+        self.charge_tables();
+        Ok(id)
+    }
+
+    /// The space, if it is alive.
+    pub(super) fn space(&self, id: SpaceId) -> Option<&Space> {
+        self.spaces.get(id.0 as usize).filter(|space| space.alive)
+    }
+
+    fn space_mut(&mut self, id: SpaceId) -> &mut Space {
+        &mut self.spaces[id.0 as usize]
+    }
+
+    fn alive(&self, id: SpaceId) -> Result<&Space> {
+        self.space(id).ok_or_else(|| {
+            Error::new(ErrorKind::Gone, format!("{id} cannot be changed"))
+                .cause("it is gone or never was")
+                .remedy("take its number from the machine's mappings")
+        })
+    }
+
+    /// mmap(2).
+    pub(super) fn map(&mut self, id: SpaceId, map: &Map) -> Result<Range> {
+        let space = self.alive(id)?;
+        let refuse = |cause: String, remedy: &str| {
+            Err(Error::new(ErrorKind::Usage, format!("cannot map {} bytes", map.bytes))
+                .cause(cause)
+                .remedy(remedy))
+        };
+        // A huge page needs its own alignment, and hugetlbfs whole pages.
+        let grain = if map.pages == PageSize::G1 { map.pages.bytes() } else { 4096 };
+        if map.bytes == 0 || !map.bytes.is_multiple_of(grain) {
+            return refuse(format!("it is no multiple of {grain}"), "map whole pages");
+        }
+        let Some(start) = map.at.or_else(|| space.room(map.bytes, map.pages.bytes())) else {
+            return refuse("the address space is full".into(), "unmap something");
+        };
+        let top = 1u64 << (11 + 9 * u32::from(self.tables.levels()));
+        let end = start.checked_add(map.bytes).filter(|end| *end <= top);
+        let Some(end) = end.filter(|_| start.is_multiple_of(grain)) else {
+            return refuse(format!("{start:#x} is no place for it"), "stay below the top, aligned");
+        };
+        if space.overlaps(start, end) {
+            return refuse("something is mapped there".into(), "unmap it first");
+        }
+        let Some(first_page) = self.pages.give(map.bytes >> 12, id, start) else {
+            return refuse("page numbers of 32 bits do not reach".into(), "map less");
+        };
+        let vma = Vma {
+            end,
+            pages: map.pages,
+            writable: map.writable,
+            placement: map.placement.clone(),
+            backing: map.backing,
+            name: Arc::clone(&map.name),
+            first_page,
+        };
+        self.space_mut(id).vmas.insert(start, vma);
+        self.change();
+        Ok(Range::new(id, start, end))
+    }
+
+    /// munmap(2): splits huge pages that it cuts, frees pages and tables.
+    pub(super) fn unmap(&mut self, range: Range, now: Time) -> Result<Stale> {
+        self.alive(range.space)?;
+        let range = Level::PTE.align(&range);
+        self.cut(range)?;
+        let mut stale = Stale::nothing(range);
+        let mut from = range.start;
+        while let Some((linear, leaf)) = self.next_leaf(range, from) {
+            let size = PageSize::of_level(leaf.level).expect("a leaf's");
+            self.tables.put(leaf.address, 0);
+            self.release(range.space, leaf.entry, size);
+            stale.add(size);
+            from = linear + size.bytes();
+        }
+        let space = self.space_mut(range.space);
+        let gone: Vec<u64> =
+            space.vmas.range(range.start..range.end).map(|(start, _)| *start).collect();
+        for start in gone {
+            let vma = self.space_mut(range.space).vmas.remove(&start).expect("it was there");
+            self.pages.take_back(vma.first_page);
+            let freed = Range::new(range.space, start, vma.end);
+            self.events.push(PageEvent { time: now, range: freed, kind: PageEventKind::Freed });
+        }
+        if self.free_tables(range) {
+            stale.add(PageSize::K4);
+        }
+        self.change();
+        Ok(stale)
+    }
+
+    /// exit_mmap: everything goes, the space too.
+    pub(super) fn destroy(&mut self, id: SpaceId, now: Time) -> Result<Stale> {
+        let space = self.alive(id)?;
+        let end = space.vmas.values().next_back().map_or(0, |vma| vma.end);
+        let stale = self.unmap(Range::new(id, 0, end), now)?;
+        let space = self.space_mut(id);
+        space.alive = false;
+        let root = space.root;
+        self.tables.free(root.table);
+        self.asids.give(root.asid.number().into());
+        self.change();
+        Ok(stale)
+    }
+
+    /// mprotect(2).
+    pub(super) fn protect(&mut self, range: Range, writable: bool) -> Result<Stale> {
+        self.alive(range.space)?;
+        let range = Level::PTE.align(&range);
+        self.cut(range)?;
+        for (_, vma) in self.space_mut(range.space).vmas.range_mut(range.start..range.end) {
+            vma.writable = writable;
+        }
+        self.change();
+        Ok(self
+            .each_leaf(range, |entry| if writable { entry | WRITABLE } else { entry & !WRITABLE }))
+    }
+
+    /// Makes the mapped leaves of the ranges fault at their next access (mm/mprotect.c,
+    /// `change_prot_numa`).
+    pub(super) fn arm(&mut self, range: Range) -> Stale {
+        self.each_leaf(range, |entry| (entry & !PRESENT) | ARMED)
+    }
+
+    /// Rewrites the leaves of a range; says which changed.
+    fn each_leaf(&mut self, range: Range, rewrite: impl Fn(u64) -> u64) -> Stale {
+        let mut stale = Stale::nothing(range);
+        let mut from = range.start;
+        while let Some((linear, leaf)) = self.next_leaf(range, from) {
+            let size = PageSize::of_level(leaf.level).expect("a leaf's");
+            let entry = rewrite(leaf.entry);
+            if entry != leaf.entry {
+                self.tables.put(leaf.address, entry);
+                stale.add(size);
+            }
+            from = linear + size.bytes();
+        }
+        stale
+    }
+
+    /// The first leaf of the range at or after `from`, and where it begins.
+    pub(super) fn next_leaf(&self, range: Range, from: u64) -> Option<(u64, Located)> {
+        let root = self.space(range.space)?.root;
+        let mut at = from;
+        while at < range.end {
+            let found = self.tables.locate(root, at, Level::PTE);
+            let start = at & !(found.level.entry_bytes() - 1);
+            if found.is_leaf() {
+                return Some((start, found));
+            }
+            at = start.checked_add(found.level.entry_bytes())?;
+        }
+        None
+    }
+
+    /// Cuts mappings and huge pages at both ends of the range.
+    fn cut(&mut self, range: Range) -> Result<()> {
+        for at in [range.start, range.end] {
+            let Some((_, vma)) = self.spaces[range.space.0 as usize].vma(at) else { continue };
+            if vma.pages == PageSize::G1 && !at.is_multiple_of(PageSize::G1.bytes()) {
+                return Err(Error::new(ErrorKind::Usage, format!("cannot change {range}"))
+                    .cause("it begins or ends in the middle of a page of 1 GiB")
+                    .remedy("change whole pages"));
+            }
+        }
+        for at in [range.start, range.end] {
+            self.cut_vma(range.space, at);
+            if !at.is_multiple_of(PageSize::M2.bytes()) {
+                let _ = self.split_at(range.space, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cut_vma(&mut self, id: SpaceId, at: u64) {
+        let Some((start, vma)) = self.spaces[id.0 as usize].vma(at) else { return };
+        if start == at {
+            return;
+        }
+        let mut upper = vma.clone();
+        upper.first_page = self.pages.cut(vma.first_page, (at - start) >> 12);
+        let space = self.space_mut(id);
+        space.vmas.get_mut(&start).expect("it was there").end = at;
+        space.vmas.insert(at, upper);
+    }
+
+    /// Frees the tables beneath which nothing is mapped any more (mm/memory.c,
+    /// `free_pgtables`). Returns whether there were any.
+    fn free_tables(&mut self, range: Range) -> bool {
+        let mut freed = false;
+        for level in [Level::PMD, Level::PUD, Level::P4D, Level::PGD5] {
+            if level.number() > self.tables.levels() {
+                break;
+            }
+            let span = level.align(&range);
+            let mut at = span.start;
+            while at < span.end {
+                let space = &self.spaces[range.space.0 as usize];
+                let found = self.tables.locate(space.root, at, level);
+                let start = at & !(found.level.entry_bytes() - 1);
+                let end = start.saturating_add(found.level.entry_bytes());
+                if found.level == level && found.is_table() && !space.overlaps(start, end) {
+                    self.tables.put(found.address, 0);
+                    self.tables.free(found.entry & FRAME_MASK);
+                    freed = true;
+                }
+                at = end;
+            }
+        }
+        freed
+    }
+
+    /// A page goes back.
+    fn release(&mut self, id: SpaceId, entry: u64, size: PageSize) {
+        let frame = (entry & FRAME_MASK) >> 12;
+        let tier = self.frames.tier_of(frame);
+        self.space_mut(id).resident[usize::from(tier.0)] -= size.bytes() >> 12;
+        self.frames.give(frame, size);
+    }
+
+    /// Takes a page as the placement says, for the page at `linear`.
+    fn take(&mut self, placement: &Placement, linear: u64, size: PageSize) -> Option<u64> {
+        match placement {
+            Placement::Bind(tier) => self.frames.take(*tier, size),
+            Placement::Interleave(tiers) => {
+                let turn = (linear >> size.shift()) as usize % tiers.len();
+                let first = tiers[turn];
+                let fits = self.frames.stays_above(first, size, |marks| marks.low);
+                let taken = if fits { self.frames.take(first, size) } else { None };
+                taken.or_else(|| self.take_first(size))
+            }
+            Placement::FirstTouch => self.take_first(size),
+        }
+    }
+
+    fn take_first(&mut self, size: PageSize) -> Option<u64> {
+        let tiers = self.fastest..self.frames.tiers() as u8;
+        for mark in [(|marks| marks.low) as fn(&super::Watermarks) -> u64, |marks| marks.min] {
+            for tier in tiers.clone().map(Tier) {
+                if self.frames.stays_above(tier, size, mark)
+                    && let Some(frame) = self.frames.take(tier, size)
+                {
+                    return Some(frame);
+                }
+            }
+        }
+        None
+    }
+
+    /// Resolves a page fault.
+    pub(super) fn fault(
+        &mut self,
+        id: SpaceId,
+        linear: u64,
+        store: bool,
+        now: Time,
+    ) -> Result<Result<Resolved, Denied>> {
+        let Some(space) = self.space(id) else { return Ok(Err(Denied::Unmapped)) };
+        let Some((start, vma)) = space.vma(linear) else { return Ok(Err(Denied::Unmapped)) };
+        if store && !vma.writable {
+            return Ok(Err(Denied::ReadOnly));
+        }
+        let found = self.tables.locate(space.root, linear, Level::PTE);
+        if found.is_leaf() {
+            if found.entry & PRESENT != 0 {
+                return Ok(Ok(Resolved::Spurious));
+            }
+            self.tables.put(found.address, (found.entry & !ARMED) | PRESENT | ACCESSED);
+            return Ok(Ok(Resolved::Hint));
+        }
+        let (vma, uncached) = (vma.clone(), space.uncached);
+        let root = space.root;
+        let hole = Hole { id, root, linear, start, vma: &vma, uncached, level: found.level };
+        self.make_page(&hole, now)
+    }
+
+    /// Gives every page of a range that has none a frame that nobody touched: old and clean, and so
+    /// are the entries above.
+    pub(super) fn populate(&mut self, range: Range) -> Result<Result<(), Denied>> {
+        let mut at = range.start;
+        while at < range.end {
+            let Some(space) = self.space(range.space) else { return Ok(Err(Denied::Unmapped)) };
+            let Some((start, vma)) = space.vma(at) else { return Ok(Err(Denied::Unmapped)) };
+            let (vma, uncached, root) = (vma.clone(), space.uncached, space.root);
+            let (id, end) = (range.space, range.end.min(vma.end));
+            while at < end {
+                let found = self.tables.locate(root, at, Level::PTE);
+                let mut bytes = found.level.entry_bytes();
+                if !found.is_leaf() {
+                    let hole = Hole {
+                        id,
+                        root,
+                        linear: at,
+                        start,
+                        vma: &vma,
+                        uncached,
+                        level: found.level,
+                    };
+                    bytes = match self.populate_one(&hole, end)? {
+                        Ok(bytes) => bytes,
+                        Err(denied) => return Ok(Err(denied)),
+                    };
+                }
+                at = (at & !(bytes - 1)) + bytes;
+            }
+        }
+        self.age_above(range);
+        Ok(Ok(()))
+    }
+
+    /// A page for a hole, or a table full of small ones; returns the bytes.
+    fn populate_one(&mut self, hole: &Hole<'_>, end: u64) -> Result<Result<u64, Denied>> {
+        let whole = PageSize::M2.bytes();
+        let empty = hole.level >= Level::PMD && hole.linear.is_multiple_of(whole);
+        if empty && hole.linear + whole <= end && hole.vma.pages == PageSize::K4 {
+            let interleaved = matches!(hole.vma.placement, Placement::Interleave(_));
+            if !interleaved && self.populate_table(hole)? {
+                return Ok(Ok(whole));
+            }
+        }
+        Ok(self.place_page(hole, 0)?.map(|(size, _)| size.bytes()))
+    }
+
+    /// 512 small pages from one block, if there is a whole one.
+    fn populate_table(&mut self, hole: &Hole<'_>) -> Result<bool> {
+        let Some(first) = self.take(&hole.vma.placement, hole.linear, PageSize::M2) else {
+            return Ok(false);
+        };
+        let address = self.tables.reach(hole.root, hole.linear, Level::PTE, hole.uncached)?;
+        self.charge_tables();
+        let Some(address) = address else {
+            self.frames.give(first, PageSize::M2);
+            return Ok(false);
+        };
+        let flags = PRESENT | if hole.vma.writable { WRITABLE } else { 0 };
+        self.tables.fill(address, first << 12 | flags);
+        let tier = self.frames.tier_of(first);
+        self.space_mut(hole.id).resident[usize::from(tier.0)] += 512;
+        Ok(true)
+    }
+
+    /// Makes the non-leaf entries for a range old.
+    fn age_above(&mut self, range: Range) {
+        let root = self.spaces[range.space.0 as usize].root;
+        for level in (2..=self.tables.levels()).filter_map(Level::new) {
+            let span = level.align(&range);
+            for at in (span.start..span.end).step_by(level.entry_bytes() as usize) {
+                let found = self.tables.locate(root, at, level);
+                if found.level == level && found.is_table() {
+                    self.tables.put(found.address, found.entry & !ACCESSED);
+                }
+            }
+        }
+    }
+
+    /// A page for an address that has none.
+    fn make_page(&mut self, hole: &Hole<'_>, now: Time) -> Result<Result<Resolved, Denied>> {
+        let (size, tier) = match self.place_page(hole, ACCESSED)? {
+            Ok(made) => made,
+            Err(denied) => return Ok(Err(denied)),
+        };
+        let page = hole.linear & !(size.bytes() - 1);
+        let range = Range::new(hole.id, page, page + size.bytes());
+        self.events.push(PageEvent { time: now, range, kind: PageEventKind::Allocated(tier) });
+        Ok(Ok(Resolved::Page(size)))
+    }
+
+    /// A page as large as the mapping and its neighbours allow, young or not.
+    fn place_page(
+        &mut self,
+        hole: &Hole<'_>,
+        young: u64,
+    ) -> Result<Result<(PageSize, Tier), Denied>> {
+        for size in [PageSize::G1, PageSize::M2, PageSize::K4] {
+            let page = hole.linear & !(size.bytes() - 1);
+            if !hole.takes(size, page) {
+                continue;
+            }
+            let Some(frame) = self.take(&hole.vma.placement, page, size) else { continue };
+            let address = self.tables.reach(hole.root, page, size.level(), hole.uncached)?;
+            self.charge_tables();
+            let Some(address) = address else {
+                self.frames.give(frame, size);
+                return Ok(Err(Denied::OutOfMemory));
+            };
+            let huge = if size == PageSize::K4 { 0 } else { HUGE };
+            let writable = if hole.vma.writable { WRITABLE } else { 0 };
+            self.tables.put(address, frame << 12 | PRESENT | young | writable | huge);
+            let tier = self.frames.tier_of(frame);
+            self.space_mut(hole.id).resident[usize::from(tier.0)] += size.bytes() >> 12;
+            return Ok(Ok((size, tier)));
+        }
+        Ok(Err(Denied::OutOfMemory))
+    }
+
+    /// Takes memory for page tables in blocks of 2 MiB, from the fastest tier that has one. A
+    /// machine that is full gives none: the kernel would kill somebody then.
+    fn charge_tables(&mut self) {
+        let tiers = self.frames.tiers() as u8;
+        while self.table_blocks << 21 < self.tables.bytes() {
+            let _ = (0..tiers).find_map(|tier| self.frames.take(Tier(tier), PageSize::M2));
+            self.table_blocks += 1;
+        }
+    }
+
+    /// Splits the page of 2 MiB at the address, if there is one: 512 entries with the flags of the
+    /// one (mm/huge_memory.c, `__split_huge_pmd_locked`).
+    pub(super) fn split_at(&mut self, id: SpaceId, linear: u64) -> Result<Option<Stale>> {
+        let Some(space) = self.space(id) else { return Ok(None) };
+        let (root, uncached) = (space.root, space.uncached);
+        let found = self.tables.locate(root, linear, Level::PMD);
+        if found.level != Level::PMD || !found.is_leaf() {
+            return Ok(None);
+        }
+        let Some(table) = self.tables.new_leaf(uncached)? else { return Ok(None) };
+        let first = found.entry & !HUGE;
+        self.tables.fill(table, first);
+        self.tables.attach(root, linear, found, table);
+        self.charge_tables();
+        let range = Level::PMD.entry_of(tierscope_core::Addr { space: id, at: linear });
+        Ok(Some(Stale { range, pages: 1, size: PageSize::M2 }))
+    }
+
+    /// Collapses the 2 MiB at the address into one page of the tier that most of it lies in, or
+    /// says why not. Holes are filled with zeros. The new page is young and, if it may be written,
+    /// dirty (mm/khugepaged.c, `collapse_huge_page`).
+    pub(super) fn collapse_at(&mut self, id: SpaceId, linear: u64) -> Option<Stale> {
+        let space = self.space(id)?;
+        let range = Level::PMD.entry_of(tierscope_core::Addr { space: id, at: linear });
+        let (start, vma) = space.vma(linear)?;
+        let writable = vma.writable;
+        let found = self.tables.locate(space.root, linear, Level::PMD);
+        if start > range.start
+            || vma.end < range.end
+            || found.level != Level::PMD
+            || !found.is_table()
+        {
+            return None;
+        }
+        let table = found.entry & FRAME_MASK;
+        let entries: Vec<u64> = (0..512).map(|at| self.tables.entry(table + at * 8)).collect();
+        let mapped = || entries.iter().filter(|entry| **entry != 0);
+        if mapped().any(|entry| entry & PRESENT == 0) {
+            return None;
+        }
+        let mut each = vec![0u64; self.frames.tiers()];
+        mapped().for_each(|entry| each[usize::from(self.frames.tier_of(entry >> 12).0)] += 1);
+        let most = (0..each.len()).max_by_key(|tier| (each[*tier], usize::MAX - tier))?;
+        if each[most] == 0 {
+            return None;
+        }
+        let frame = self.frames.take(Tier(most as u8), PageSize::M2)?;
+        mapped().for_each(|entry| self.release(id, *entry, PageSize::K4));
+        self.tables.free(table);
+        let flags = if writable { WRITABLE | DIRTY } else { 0 };
+        self.tables.put(found.address, frame << 12 | PRESENT | ACCESSED | HUGE | flags);
+        self.space_mut(id).resident[most] += 512;
+        Some(Stale { range, pages: mapped().count() as u64, size: PageSize::K4 })
+    }
+
+    /// Moves the page of a leaf to a tier: a new frame, the same flags, present.
+    pub(super) fn move_leaf(&mut self, id: SpaceId, leaf: Located, tier: Tier) -> Option<u64> {
+        let size = PageSize::of_level(leaf.level)?;
+        let frame = self.frames.take(tier, size)?;
+        let flags = (leaf.entry & !FRAME_MASK & !ARMED) | PRESENT;
+        self.tables.put(leaf.address, frame << 12 | flags);
+        self.release(id, leaf.entry, size);
+        self.space_mut(id).resident[usize::from(tier.0)] += size.bytes() >> 12;
+        Some(frame)
+    }
+
+    /// What is mapped, anew only if it changed.
+    pub(super) fn layout(&mut self, now: Time) -> Arc<Mappings> {
+        if std::mem::take(&mut self.changed) {
+            let alive = || self.spaces.iter().filter(|space| space.alive);
+            let spaces =
+                alive().map(|s| tierscope_core::Space { id: s.id, name: Arc::clone(&s.name) });
+            let of = |space: &Space, (start, vma): (&u64, &Vma)| Mapping {
+                range: space.range(*start, vma.end),
+                backing: vma.backing,
+                name: Arc::clone(&vma.name),
+                writable: vma.writable,
+            };
+            let mappings =
+                alive().flat_map(|space| space.vmas.iter().map(move |vma| of(space, vma)));
+            let new =
+                Mappings { taken: now, spaces: spaces.collect(), mappings: mappings.collect() };
+            self.mappings = Arc::new(new);
+        }
+        Arc::clone(&self.mappings)
+    }
+}

@@ -1,0 +1,151 @@
+//! What an exact machine is built from.
+
+use std::time::Duration;
+
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_hw::{Machine as Hardware, PageSize};
+use tierscope_workloads::Workload;
+
+use super::space::Placement;
+use crate::config::{Costs, Event, Sampling};
+
+/// How much of the machine is modelled. What is left out costs nothing, here and there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Detail {
+    /// TLBs, paging-structure caches, walks, page faults; an access takes its cycles, no more.
+    Translation,
+    /// And the last-level cache with its prefetcher, for data and page-table entries.
+    Caches,
+    /// And tiers with their latency and bandwidth.
+    Whole,
+}
+
+/// The parts of a machine.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The hardware.
+    pub hardware: Hardware,
+    /// What software costs.
+    pub costs: Costs,
+    /// How much is modelled.
+    pub detail: Detail,
+    /// Cores (hardware threads) in use; each has an MMU of its own.
+    pub cpus: u32,
+    /// The first tier is a cache of the second.
+    pub memory_mode: bool,
+    /// How accesses are sampled, if at all.
+    pub sampling: Option<Sampling>,
+    /// Page tables of level 1 that fit into the uncached region (PTAT: 65,536, 256 MB); 0 for none.
+    pub uncached_tables: u32,
+    /// The core that the profiler shares with the target; `None` if it has one of its own.
+    pub profiler_cpu: Option<u32>,
+    /// How far the clocks of cores drift apart before the one behind goes on.
+    pub quantum: Duration,
+}
+
+impl Setup {
+    /// One core, everything modelled, nothing sampled.
+    #[must_use]
+    pub fn new(hardware: Hardware, costs: Costs) -> Self {
+        Self {
+            hardware,
+            costs,
+            detail: Detail::Whole,
+            cpus: 1,
+            memory_mode: false,
+            sampling: None,
+            uncached_tables: 0,
+            profiler_cpu: None,
+            quantum: Duration::from_micros(10),
+        }
+    }
+
+    /// Whether the parts fit together.
+    pub(super) fn check(&self) -> Result<()> {
+        self.hardware.check()?;
+        let refuse = |what: String, cause: &str, remedy: &str| {
+            Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
+        };
+        let processor = &self.hardware.processor;
+        let most = processor.sockets * processor.cores * processor.threads;
+        if self.cpus == 0 || self.cpus > most {
+            let cause = format!("machine {} has {most}", self.hardware.name);
+            return refuse(
+                format!("cannot simulate {} cores", self.cpus),
+                &cause,
+                "use from one to all",
+            );
+        }
+        if self.profiler_cpu.is_some_and(|cpu| cpu >= self.cpus) {
+            return refuse(
+                "the profiler has no core".into(),
+                "its core is not in use",
+                "name one that is",
+            );
+        }
+        if self.quantum.is_zero() {
+            return refuse("the quantum is zero".into(), "no core would ever go on", "use 10 us");
+        }
+        let misses = |sampling: &Sampling| sampling.events.contains(&Event::LoadMisses);
+        if self.sampling.as_ref().is_some_and(misses) && self.detail < Detail::Caches {
+            return refuse(
+                "cannot sample cache misses".into(),
+                "no cache is modelled",
+                "model caches too, or sample loads and stores",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A process to start.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// For people.
+    pub name: String,
+    /// What it does.
+    pub workload: Workload,
+    /// Threads; the first on core [`Process::first_cpu`], the others on those that follow, and from
+    /// the first again.
+    pub threads: u32,
+    /// The core of the first thread.
+    pub first_cpu: u32,
+    /// Seed of its accesses.
+    pub seed: u64,
+    /// The pages of its areas.
+    pub pages: PageSize,
+    /// Where they come from.
+    pub placement: Placement,
+    /// Lines that a thread waits for at a time: 1 if each access needs the one before, as in a
+    /// pointer chase; `None` for as many as the core has fill buffers.
+    pub overlap: Option<u32>,
+    /// Its stores go past the caches.
+    pub non_temporal: bool,
+    /// Its page tables of level 1 lie in the uncached region.
+    pub uncached_tables: bool,
+    /// All its pages are there from the beginning, and nobody touched them yet: old and clean.
+    pub populate: bool,
+    /// It begins again when its phases are over; else it exits.
+    pub repeats: bool,
+}
+
+impl Process {
+    /// One thread of a workload on core 0: 4 KiB pages, first touch, nothing populated, for ever.
+    #[must_use]
+    pub fn new(workload: Workload) -> Self {
+        Self {
+            name: workload.name.clone(),
+            workload,
+            threads: 1,
+            first_cpu: 0,
+            seed: 1,
+            pages: PageSize::K4,
+            placement: Placement::FirstTouch,
+            overlap: None,
+            non_temporal: false,
+            uncached_tables: false,
+            populate: false,
+            repeats: true,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! TLB shootdowns: every core that may know a translation forgets it, and loses time.
+
+use tierscope_core::BusObserver;
+
+use super::machine::Machine;
+use super::os::Stale;
+use super::tier::NS;
+
+impl<B: BusObserver> Machine<B> {
+    /// Makes all cores forget. They lose the time of an interrupt; returns what whoever asks pays,
+    /// in ps.
+    ///
+    /// Page by page, or the whole space if that is more than the kernel's ceiling
+    /// (arch/x86/mm/tlb.c, `flush_tlb_mm_range`).
+    pub(super) fn shoot(&mut self, stale: Stale) -> u64 {
+        if stale.pages == 0 {
+            return 0;
+        }
+        let space = &self.os.spaces[stale.range.space.0 as usize];
+        let (asid, costs) = (space.root.asid, &self.costs.shootdown);
+        let whole = stale.range.bytes() >> stale.size.shift() > costs.flush_all_pages;
+        let mut cores = 0;
+        for at in space.cpus.iter() {
+            let cpu = &mut self.cpus[at];
+            cores += 1;
+            cpu.counts.shootdowns += 1;
+            cpu.steal(costs.responder_ns * NS);
+            if whole {
+                cpu.mmu.flush_asid(asid);
+                continue;
+            }
+            let step = stale.size.bytes() as usize;
+            for page in (stale.range.start..stale.range.end).step_by(step) {
+                cpu.mmu.invalidate_page(page, asid);
+            }
+        }
+        match cores {
+            0 => 0,
+            cores => (costs.initiator_ns + costs.each_core_ns * (cores - 1)) * NS,
+        }
+    }
+
+    /// As [`Machine::shoot`], where nobody in particular pays: the target asked for it itself.
+    pub(super) fn shoot_for_kernel(&mut self, stale: Stale) {
+        let _ = self.shoot(stale);
+    }
+}

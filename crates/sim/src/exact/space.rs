@@ -1,0 +1,110 @@
+//! Address spaces: what a process has mapped, and how its memory is to be placed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tierscope_core::{Backing, PageId, Range, SpaceId, Tier};
+use tierscope_hw::{PageSize, Root};
+
+use super::cpus::CpuSet;
+
+/// Which tier a page comes from when it is touched first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// The fastest tier that stays above its low watermark, else the fastest above its min
+    /// watermark (mm/page_alloc.c, `get_page_from_freelist`).
+    FirstTouch,
+    /// These tiers in turn, page by page (`MPOL_INTERLEAVE`); then as [`Placement::FirstTouch`].
+    Interleave(Vec<Tier>),
+    /// This tier or none (`MPOL_BIND`).
+    Bind(Tier),
+}
+
+/// Memory to map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    /// Where; `None` for wherever there is room.
+    pub at: Option<u64>,
+    /// Bytes, whole pages.
+    pub bytes: u64,
+    /// 4 KiB pages only; 2 MiB where they fit, as transparent huge pages do; or 1 GiB, as
+    /// hugetlbfs gives them.
+    pub pages: PageSize,
+    /// Whether stores are allowed.
+    pub writable: bool,
+    /// Which tier its pages come from.
+    pub placement: Placement,
+    /// What stands behind it.
+    pub backing: Backing,
+    /// For people.
+    pub name: Arc<str>,
+}
+
+impl Map {
+    /// Anonymous, writable memory of 4 KiB pages, placed by first touch.
+    #[must_use]
+    pub fn anonymous(bytes: u64) -> Self {
+        Self {
+            at: None,
+            bytes,
+            pages: PageSize::K4,
+            writable: true,
+            placement: Placement::FirstTouch,
+            backing: Backing::Anonymous,
+            name: "".into(),
+        }
+    }
+}
+
+/// A mapping of a space.
+#[derive(Clone, Debug)]
+pub(super) struct Vma {
+    pub(super) end: u64,
+    pub(super) pages: PageSize,
+    pub(super) writable: bool,
+    pub(super) placement: Placement,
+    pub(super) backing: Backing,
+    pub(super) name: Arc<str>,
+    /// The page of its first byte; the others follow.
+    pub(super) first_page: PageId,
+}
+
+/// A process's address space.
+pub(super) struct Space {
+    pub(super) id: SpaceId,
+    pub(super) name: Arc<str>,
+    pub(super) root: Root,
+    /// By first byte.
+    pub(super) vmas: BTreeMap<u64, Vma>,
+    /// Whether its tables of level 1 are to lie in the uncached region.
+    pub(super) uncached: bool,
+    /// Cores that may know translations of it.
+    pub(super) cpus: CpuSet,
+    pub(super) alive: bool,
+    /// Resident frames, by tier.
+    pub(super) resident: Vec<u64>,
+}
+
+impl Space {
+    /// The mapping that holds the address, and its first byte.
+    pub(super) fn vma(&self, linear: u64) -> Option<(u64, &Vma)> {
+        let (start, vma) = self.vmas.range(..=linear).next_back()?;
+        (linear < vma.end).then_some((*start, vma))
+    }
+
+    /// Whether a mapping overlaps `start..end`.
+    pub(super) fn overlaps(&self, start: u64, end: u64) -> bool {
+        self.vmas.range(..end).next_back().is_some_and(|(_, vma)| vma.end > start)
+    }
+
+    /// Room for so many bytes, aligned, above everything that is mapped and above 4 GiB.
+    pub(super) fn room(&self, bytes: u64, align: u64) -> Option<u64> {
+        let last = self.vmas.values().next_back().map_or(0, |vma| vma.end);
+        let start = last.max(1 << 32).checked_next_multiple_of(align)?;
+        start.checked_add(bytes).map(|_| start)
+    }
+
+    pub(super) fn range(&self, start: u64, end: u64) -> Range {
+        Range::new(self.id, start, end)
+    }
+}

@@ -1,0 +1,366 @@
+//! Page tables: real radix tables of entries at physical addresses of their own.
+//!
+//! Physical addresses from half of the address space on are theirs: tables of level 1 in the third
+//! quarter, tables above in the last. So a table is found from its address by a shift, and the tiers
+//! lie below. What they take of memory is charged to the fastest tier ([`Tables::bytes`]).
+//!
+//! A part of the third quarter may be *uncached*: page-table reads from there go to the bus (PTAT,
+//! section 4.1: a reserved region of 256 MB, control blocks of 4 KB).
+
+use tierscope_core::{Level, Result};
+use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, HUGE, PRESENT, WRITABLE};
+use tierscope_hw::host::prefetch;
+use tierscope_hw::{PageTable, Root, entry_address};
+
+use super::arena::Arena;
+use super::line::{ENTRIES, LINES, Line};
+use super::slots::Slots;
+
+/// Entries of a table.
+pub(super) const FANOUT: usize = Level::FANOUT as usize;
+/// What a new non-leaf entry has: the kernel's `_PAGE_TABLE` is young from the beginning
+/// (arch/x86/include/asm/pgtable_types.h), and DIRTY means nothing there.
+const TABLE: u64 = PRESENT | WRITABLE | ACCESSED;
+
+/// An entry, and where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Located {
+    pub(super) level: Level,
+    pub(super) address: u64,
+    pub(super) entry: u64,
+}
+
+impl Located {
+    /// Whether it maps a page, present or armed.
+    pub(super) fn is_leaf(&self) -> bool {
+        self.entry != 0 && (self.level == Level::PTE || self.entry & HUGE != 0)
+    }
+
+    /// Whether it points to a table.
+    pub(super) fn is_table(&self) -> bool {
+        self.entry & PRESENT != 0 && !self.is_leaf()
+    }
+}
+
+/// Where the level-2 table of a GiB is: only ever a hint of what to prefetch.
+#[derive(Clone, Copy, Default)]
+struct Hint {
+    key: u64,
+    first: usize,
+}
+
+const HINTS: usize = 1 << 13;
+
+/// All tables of all spaces.
+pub(super) struct Tables {
+    levels: u8,
+    leaves: Arena<Line>,
+    upper: Arena<u64>,
+    leaf_base: u64,
+    upper_base: u64,
+    uncached: Slots,
+    uncached_count: u32,
+    cached: Slots,
+    above: Slots,
+    hints: Vec<Hint>,
+    /// Tables that should have been uncached, and found no room.
+    overflowed: u64,
+    /// Entries in which the walk at hand set a flag.
+    marked: [u64; 5],
+    marks: usize,
+}
+
+impl Tables {
+    /// No tables, of 4 or 5 levels, for physical addresses of so many bits; `uncached` tables of
+    /// level 1 at most lie in the uncached region.
+    pub(super) fn new(levels: u8, physical_bits: u32, uncached: u32) -> Self {
+        let quarter = 1u64 << (physical_bits - 2);
+        let room = u32::try_from(quarter >> 12).unwrap_or(u32::MAX);
+        Self {
+            levels,
+            leaves: Arena::new(),
+            upper: Arena::new(),
+            leaf_base: 2 * quarter,
+            upper_base: 3 * quarter,
+            uncached: Slots::new(uncached.min(room)),
+            uncached_count: uncached.min(room),
+            cached: Slots::new(room - uncached.min(room)),
+            above: Slots::new(room),
+            hints: vec![Hint::default(); HINTS],
+            overflowed: 0,
+            marked: [0; 5],
+            marks: 0,
+        }
+    }
+
+    pub(super) fn levels(&self) -> u8 {
+        self.levels
+    }
+
+    /// Bytes of memory that the tables take on the simulated machine.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.uncached.used() + self.cached.used() + self.above.used()) << 12
+    }
+
+    /// Tables that found the uncached region full.
+    pub(super) fn overflowed(&self) -> u64 {
+        self.overflowed
+    }
+
+    /// Addresses of the entries in which walks set a flag since this was forgotten.
+    #[inline(always)]
+    pub(super) fn marked(&self) -> &[u64] {
+        &self.marked[..self.marks]
+    }
+
+    #[inline(always)]
+    pub(super) fn forget_marked(&mut self) {
+        self.marks = 0;
+    }
+
+    /// Whether reads of the entry go past the caches.
+    #[inline(always)]
+    pub(super) fn is_uncached(&self, address: u64) -> bool {
+        address >= self.leaf_base && address - self.leaf_base < u64::from(self.uncached_count) << 12
+    }
+
+    /// A top table, for a new space; `None` if the addresses for tables are used up.
+    ///
+    /// # Errors
+    /// The host has no memory.
+    pub(super) fn new_root(&mut self) -> Result<Option<u64>> {
+        self.new_upper()
+    }
+
+    fn new_upper(&mut self) -> Result<Option<u64>> {
+        let Some(slot) = self.above.take() else { return Ok(None) };
+        self.upper.reach((slot as usize + 1) * FANOUT)?;
+        Ok(Some(self.upper_base + (u64::from(slot) << 12)))
+    }
+
+    /// A table for entries of level 1.
+    pub(super) fn new_leaf(&mut self, uncached: bool) -> Result<Option<u64>> {
+        let reserved = if uncached { self.uncached.take() } else { None };
+        self.overflowed += u64::from(uncached && reserved.is_none());
+        let cached = |slots: &mut Slots| Some(slots.take()? + self.uncached_count);
+        let Some(slot) = reserved.or_else(|| cached(&mut self.cached)) else { return Ok(None) };
+        self.leaves.reach((slot as usize + 1) * LINES)?;
+        Ok(Some(self.leaf_base + (u64::from(slot) << 12)))
+    }
+
+    /// Gives a table back; nothing may point to it any more.
+    pub(super) fn free(&mut self, table: u64) {
+        if table >= self.upper_base {
+            let slot = ((table - self.upper_base) >> 12) as u32;
+            self.upper[slot as usize * FANOUT..][..FANOUT].fill(0);
+            return self.above.give(slot);
+        }
+        self.lines_mut(table).fill(Line::default());
+        let slot = ((table - self.leaf_base) >> 12) as u32;
+        match slot.checked_sub(self.uncached_count) {
+            Some(slot) => self.cached.give(slot),
+            None => self.uncached.give(slot),
+        }
+    }
+
+    /// The lines of a table of level 1.
+    pub(super) fn lines_mut(&mut self, table: u64) -> &mut [Line] {
+        let first = ((table - self.leaf_base) >> 12) as usize * LINES;
+        &mut self.leaves[first..][..LINES]
+    }
+
+    #[inline(always)]
+    fn line_of(&self, address: u64) -> (usize, usize) {
+        let offset = address - self.leaf_base;
+        let at = (offset >> 3) as usize % FANOUT;
+        ((offset >> 12) as usize * LINES + at / ENTRIES, at % ENTRIES)
+    }
+
+    /// The entry at a physical address.
+    #[inline(always)]
+    pub(super) fn entry(&self, address: u64) -> u64 {
+        if address >= self.upper_base {
+            return self.upper[((address - self.upper_base) >> 3) as usize];
+        }
+        let (line, at) = self.line_of(address);
+        self.leaves[line].entry(at)
+    }
+
+    /// Writes an entry, 0 for none.
+    pub(super) fn put(&mut self, address: u64, entry: u64) {
+        if address >= self.upper_base {
+            self.upper[((address - self.upper_base) >> 3) as usize] = entry;
+        } else {
+            let (line, at) = self.line_of(address);
+            self.leaves[line].put(at, entry);
+        }
+    }
+
+    /// Fills an empty table of level 1: `first`, and pages that follow it with the same flags.
+    pub(super) fn fill(&mut self, table: u64, first: u64) {
+        for (number, line) in self.lines_mut(table).iter_mut().enumerate() {
+            let start = number * ENTRIES;
+            let count = ENTRIES.min(FANOUT - start);
+            (0..count).for_each(|at| line.put(at, first + (((start + at) as u64) << 12)));
+        }
+    }
+
+    /// Walks as software does, leaving no mark: to the entry of `level` for the address, or to what
+    /// ends the walk above.
+    pub(super) fn locate(&self, root: Root, linear: u64, level: Level) -> Located {
+        let mut table = root.table;
+        for here in (1..=self.levels).rev().filter_map(Level::new) {
+            let address = entry_address(table, linear, here);
+            let found = Located { level: here, address, entry: self.entry(address) };
+            if here == level || !found.is_table() {
+                return found;
+            }
+            table = found.entry & FRAME_MASK;
+        }
+        unreachable!("a level asked for is one of the table's")
+    }
+
+    /// The address of the entry of `level` for a linear address, with tables made down to it.
+    /// `None` if there are no more addresses for tables, or a leaf is in the way.
+    ///
+    /// # Errors
+    /// The host has no memory.
+    pub(super) fn reach(
+        &mut self,
+        root: Root,
+        linear: u64,
+        level: Level,
+        uncached: bool,
+    ) -> Result<Option<u64>> {
+        loop {
+            let found = self.locate(root, linear, level);
+            if found.level == level {
+                return Ok(Some(found.address));
+            }
+            if found.is_leaf() {
+                return Ok(None);
+            }
+            let below =
+                if found.level == Level::PMD { self.new_leaf(uncached) } else { self.new_upper() };
+            let Some(table) = below? else { return Ok(None) };
+            self.attach(root, linear, found, table);
+        }
+    }
+
+    /// Lets an entry above level 1 point to a table.
+    pub(super) fn attach(&mut self, root: Root, linear: u64, above: Located, table: u64) {
+        self.put(above.address, table | TABLE);
+        if above.level == Level::PUD {
+            let key = hint_key(root, linear);
+            let first = ((table - self.upper_base) >> 3) as usize;
+            self.hints[hint_slot(key)] = Hint { key, first };
+        }
+    }
+}
+
+#[inline(always)]
+fn hint_key(root: Root, linear: u64) -> u64 {
+    root.table << 16 | linear >> 30 | 1 << 63
+}
+
+#[inline(always)]
+fn hint_slot(key: u64) -> usize {
+    (key ^ key >> 28) as usize % HINTS
+}
+
+impl PageTable for Tables {
+    #[inline(always)]
+    fn read(&mut self, address: u64) -> u64 {
+        self.entry(address)
+    }
+
+    #[inline(always)]
+    fn set(&mut self, address: u64, flags: u64) {
+        debug_assert!(flags & !(ACCESSED | DIRTY) == 0);
+        self.marked[self.marks] = address;
+        self.marks += 1;
+        if address >= self.upper_base {
+            self.upper[((address - self.upper_base) >> 3) as usize] |= flags;
+        } else {
+            let (line, at) = self.line_of(address);
+            self.leaves[line].mark(at, flags);
+        }
+    }
+
+    #[inline(always)]
+    fn expect(&self, root: Root, linear: u64) {
+        let key = hint_key(root, linear);
+        let hint = self.hints[hint_slot(key)];
+        if hint.key != key {
+            return;
+        }
+        let entry = self.upper[hint.first + (linear >> 21) as usize % FANOUT];
+        if entry & (PRESENT | HUGE) == PRESENT {
+            let (line, _) = self.line_of(entry_address(entry & FRAME_MASK, linear, Level::PTE));
+            prefetch(&self.leaves, line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_hw::Asid;
+
+    fn tables(uncached: u32) -> (Tables, Root) {
+        let mut tables = Tables::new(4, 40, uncached);
+        let table = tables.new_root().expect("the host has memory").expect("the first");
+        (tables, Root { table, asid: Asid::ZERO })
+    }
+
+    const AT: u64 = (3 << 39) + (2 << 30) + (5 << 21) + (7 << 12);
+
+    fn reach(tables: &mut Tables, root: Root, level: Level, uncached: bool) -> Option<u64> {
+        tables.reach(root, AT, level, uncached).expect("the host has memory")
+    }
+
+    #[test]
+    fn tables_lie_where_their_level_says() {
+        let (mut tables, root) = tables(0);
+        let address = reach(&mut tables, root, Level::PTE, false).expect("there is room");
+        assert_eq!(address, (2 << 38) + 7 * 8, "the first table of level 1");
+        let above = tables.locate(root, AT, Level::PMD);
+        assert_eq!(
+            (above.address, above.entry),
+            ((3 << 38) + (2 << 12) + 5 * 8, (2 << 38) | TABLE)
+        );
+        assert_eq!(tables.bytes(), 4 << 12);
+    }
+
+    #[test]
+    fn the_uncached_region_fills_up() {
+        let (mut tables, root) = tables(1);
+        let address = reach(&mut tables, root, Level::PTE, true).expect("there is room");
+        assert!(tables.is_uncached(address) && !tables.is_uncached(root.table));
+        let second = tables.new_leaf(true).expect("the host has memory").expect("there is room");
+        assert!(!tables.is_uncached(second));
+        assert_eq!(tables.overflowed(), 1);
+    }
+
+    #[test]
+    fn a_leaf_is_in_the_way_of_a_table() {
+        let (mut tables, root) = tables(0);
+        let address = reach(&mut tables, root, Level::PMD, false).expect("there is room");
+        tables.put(address, 512 << 12 | PRESENT | HUGE);
+        assert_eq!(reach(&mut tables, root, Level::PTE, false), None);
+        assert_eq!(tables.locate(root, AT, Level::PTE).level, Level::PMD);
+        tables.put(address, 0);
+        assert!(reach(&mut tables, root, Level::PTE, false).is_some());
+    }
+
+    #[test]
+    fn a_freed_table_comes_back_empty() {
+        let (mut tables, root) = tables(0);
+        let address = reach(&mut tables, root, Level::PTE, false).expect("there is room");
+        tables.put(address, 9 << 12 | PRESENT | WRITABLE);
+        tables.free(address & !0xfff);
+        let again = tables.new_leaf(false).expect("the host has memory");
+        assert_eq!(again, Some(address & !0xfff));
+        assert_eq!(tables.entry(address), 0);
+    }
+}

@@ -1,0 +1,6 @@
+//! The exact machine, from the outside.
+
+mod conformance;
+mod costs;
+mod stage;
+mod work;

@@ -1,0 +1,153 @@
+//! Exact machines for tests, and one that does what the suites of conformance say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tierscope_conformance::access_bits::Touchable;
+use tierscope_conformance::instrument::Stage;
+use tierscope_conformance::toy::{Event, Workload};
+use tierscope_core::{
+    AccessBits, Addr, Clock, CpuTime, Mappings, Missing, Ports, Range, RangeSet, Result, Target,
+    Time, Wake,
+};
+use tierscope_hw::Machine as Hardware;
+use tierscope_sim::config::Costs;
+use tierscope_sim::exact::{Machine, Map, Setup};
+
+/// A Xeon with two tiers of so many MiB.
+pub(crate) fn setup(mib: [u64; 2]) -> Setup {
+    let mut hardware = Hardware::ready_made("xeon-gold-6238m").expect("it is there");
+    hardware.tiers.truncate(2);
+    hardware.tiers.iter_mut().zip(mib).for_each(|(tier, mib)| tier.mib = mib);
+    Setup::new(hardware, Costs::ready_made("linux").expect("they are there"))
+}
+
+/// An exact machine whose accesses come from a function, one by one.
+pub(crate) struct Driven {
+    machine: Machine,
+    workload: Workload,
+    events: Vec<(Time, Event)>,
+    mapped: RangeSet,
+    worked: Time,
+}
+
+impl Driven {
+    pub(crate) fn new(levels: u8, layout: &[Range], workload: Workload) -> Self {
+        let mut setup = setup([1024, 1024]);
+        setup.hardware.translation.levels = levels;
+        let mut driven = Self {
+            machine: Machine::new(&setup).expect("it is possible"),
+            workload,
+            events: vec![],
+            mapped: RangeSet::default(),
+            worked: Time(0),
+        };
+        driven.remap(layout);
+        driven
+    }
+
+    /// Maps exactly this from now on.
+    fn remap(&mut self, layout: &[Range]) {
+        let wanted: RangeSet = layout.iter().copied().collect();
+        for gone in self.mapped.minus(&wanted).as_slice() {
+            self.machine.unmap(*gone).expect("it was mapped");
+        }
+        for range in wanted.minus(&self.mapped).as_slice() {
+            let known = self.machine.mappings(Duration::ZERO).expect("they are known");
+            if !known.has_space(range.space) {
+                let made = self.machine.spawn("toy", false).expect("there is room");
+                assert_eq!(made, range.space, "spaces are made in order");
+            }
+            let map = Map { at: Some(range.start), ..Map::anonymous(range.bytes()) };
+            self.machine.map(range.space, &map).expect("there is room");
+            self.machine.populate(*range).expect("there is memory");
+        }
+        let alive = self.machine.mappings(Duration::ZERO).expect("they are known");
+        for space in &alive.spaces {
+            if !layout.iter().any(|range| range.space == space.id) {
+                self.machine.exit(space.id).expect("it is alive");
+            }
+        }
+        self.mapped = wanted;
+    }
+
+    /// Does what the workload does until `until`, a millisecond at a time: what a core remembers
+    /// of a space from one to the next is flushed, so that no TLB hides much.
+    fn work(&mut self, until: Time) -> Wake {
+        while self.worked < until {
+            let next = until.min(self.worked + Duration::from_millis(1));
+            let alive = self.machine.mappings(Duration::ZERO).expect("they are known");
+            alive.spaces.iter().for_each(|space| self.machine.flush(0, space.id));
+            let machine = &mut self.machine;
+            (self.workload)(self.worked, next, &mut |addr| {
+                machine.access(0, addr, false).expect("it is mapped");
+            });
+            self.worked = next;
+        }
+        self.machine.wait(until)
+    }
+}
+
+impl Clock for Driven {
+    fn now(&self) -> Time {
+        self.machine.now()
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        let due = self.events.iter().position(|(at, _)| *at <= until);
+        let Some(due) = due else {
+            return self.work(until);
+        };
+        let (at, event) = self.events.remove(due);
+        self.work(at);
+        match event {
+            Event::Stop => Wake::Stop,
+            Event::Layout(layout) => {
+                self.remap(&layout);
+                let now = self.now();
+                self.machine.wait(now)
+            }
+        }
+    }
+}
+
+impl Target for Driven {
+    fn mappings(&mut self, max_age: Duration) -> Result<Arc<Mappings>> {
+        self.machine.mappings(max_age)
+    }
+
+    fn cpu_time(&self) -> CpuTime {
+        self.machine.cpu_time()
+    }
+}
+
+impl Ports for Driven {
+    fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
+        self.machine.access_bits()
+    }
+}
+
+impl Touchable for Driven {
+    fn touch(&mut self, addr: Addr) {
+        self.machine.flush(0, addr.space);
+        self.machine.access(0, addr, false).expect("it is mapped");
+    }
+}
+
+/// Exact machines of four levels.
+pub(crate) struct Exact;
+
+impl Stage for Exact {
+    fn build(
+        &self,
+        layout: &[Range],
+        workload: Workload,
+        events: Vec<(Time, Event)>,
+    ) -> Box<dyn Ports> {
+        let mut driven = Driven::new(4, layout, workload);
+        // The layout at the beginning is no news.
+        driven.machine.wait(Time(0));
+        driven.events = events;
+        Box::new(driven)
+    }
+}
