@@ -46,8 +46,17 @@ bench-light: build ## accuracy, cost, lock holds, stress, CI time: target/bench/
 bench-see: build ## instruments beside each other at terabytes: target/bench/see.json, resumable
 	@$(LAB) bench see
 
+install: ## install what was built: PREFIX=/usr/local, DESTDIR=
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install
+
+uninstall: ## remove what `make install` installed; changed settings and recordings stay
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install --uninstall
+
+deb: build ## make a Debian package of what was built (target/debian)
+	@scripts/deb
+
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build lab-program run test lint bench-light bench-see clean
+.PHONY: help setup build lab-program run test lint bench-light bench-see install uninstall deb clean
 .DEFAULT_GOAL := help

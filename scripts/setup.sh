@@ -18,6 +18,9 @@ needs=(
     qemu-system-x86_64:qemu-system-x86
     busybox:busybox-static
     chromium-headless-shell:chromium-headless-shell
+    dkms:dkms
+    objdump:binutils
+    gzip:gzip
     redis-check-rdb:redis-tools
     /usr/include/stdio.h:libc6-dev
     /usr/lib/x86_64-linux-gnu/libelf.so.1:libelf1

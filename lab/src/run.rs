@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::command::capture;
 use crate::error::{Context, Result};
 use crate::fetch::{self, Tree};
 use crate::initramfs::{self, Contents};
@@ -144,13 +146,16 @@ fn prepare<'a>(
     environment: &str,
 ) -> Result<Machine<'a>> {
     let topology = topologies.get(&scenario.topology)?;
+    if let Some(script) = scenario.prepare_script() {
+        on_host(&script, kernel, out)?;
+    }
     let initramfs = work.path.join("initramfs");
     initramfs::pack(&contents(scenario, kernel, environment)?, kernel, &initramfs)?;
     Ok(Machine {
         kernel: kernel.image(),
         initramfs,
         out: out.to_owned(),
-        host_tree: options.host_tree,
+        host_tree: options.host_tree || scenario.host,
         topology,
         memory_mb: scenario.memory_mb,
         cpus: scenario.cpus,
@@ -158,6 +163,15 @@ fn prepare<'a>(
         pti: options.pti,
         cmdline: scenario.cmdline.clone(),
     })
+}
+
+/// Runs a scenario's script on the host. It learns from its environment where /out is, and which
+/// kernel it prepares for.
+fn on_host(script: &Path, kernel: &Tree, out: &Path) -> Result<()> {
+    let mut command = Command::new("bash");
+    command.arg(script).env("LAB_OUT", out).env("LAB_RELEASE", &kernel.release);
+    command.env("LAB_BUILD", kernel.build()).env("LAB_MODULES", kernel.modules());
+    capture(command.current_dir(paths::root())).map(|_| ())
 }
 
 fn contents(scenario: &Scenario, kernel: &Tree, environment: &str) -> Result<Contents> {

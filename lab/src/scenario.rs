@@ -29,6 +29,12 @@ pub struct Scenario {
     /// Modules of the distribution's kernel that are loaded before the job.
     #[serde(default)]
     pub kernel_modules: Vec<String>,
+    /// Script beside the scenario that runs on the host before the machine starts, as root of this
+    /// machine: it makes what the job finds in /out, and changes nothing elsewhere.
+    pub prepare: Option<String>,
+    /// The host's root, read-only, at /host.
+    #[serde(default)]
+    pub host: bool,
     /// Memory in MiB.
     pub memory_mb: u64,
     /// CPUs.
@@ -104,6 +110,11 @@ impl Scenario {
         std::fs::read(&path).at(path.display())
     }
 
+    /// The script that runs on the host, if there is one.
+    pub fn prepare_script(&self) -> Option<PathBuf> {
+        self.prepare.as_ref().map(|name| dir().join(name))
+    }
+
     /// Changes a parameter of the job; `assignment` is `key=value`.
     ///
     /// # Errors
@@ -149,6 +160,7 @@ mod tests {
     fn all_scenarios_in_the_tree_are_sound_and_have_a_job() {
         for scenario in Scenario::all().unwrap() {
             assert!(!scenario.job_text().unwrap().is_empty(), "{}", scenario.name);
+            assert!(scenario.prepare_script().is_none_or(|script| script.is_file()));
         }
     }
 

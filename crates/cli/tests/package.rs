@@ -1,0 +1,120 @@
+//! What is packaged fits the program: versions, the service's command line, what is installed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tierscope_cli::args;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+#[test]
+fn versions_agree() {
+    let version = env!("CARGO_PKG_VERSION");
+    let changelog = read("packaging/debian/changelog");
+    assert!(changelog.starts_with(&format!("tierscope ({version}-")), "{changelog}");
+    let dkms = read("kmod/dkms.conf");
+    assert!(dkms.contains(&format!("PACKAGE_VERSION=\"{version}\"")), "{dkms}");
+}
+
+/// `NAME="VALUE"` lines.
+fn settings(text: &str) -> BTreeMap<&str, &str> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|l| l.split_once('=')).map(|(n, v)| (n, v.trim_matches('"'))).collect()
+}
+
+// As systemd would: `$NAME` becomes its words, `${NAME}` one word.
+#[test]
+fn the_services_command_line_is_understood() {
+    let unit = read("packaging/tierscope@.service");
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let conf = read("packaging/default.conf");
+    let mut settings = settings(&conf);
+    settings.insert("STATE_DIRECTORY", "/var/lib/tierscope/default");
+    let word = |word: &str| match word.strip_prefix('$') {
+        None => vec![word.to_owned()],
+        Some(name) => match name.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+            Some(name) => vec![settings[name].to_owned()],
+            None => settings[name].split(' ').map(str::to_owned).collect(),
+        },
+    };
+    let words: Vec<String> = line.split(' ').flat_map(word).collect();
+    assert_eq!(words[0], "@PREFIX@/bin/tierscope");
+    let parsed = args::parse(words.iter().map(Into::into)).unwrap().command;
+    let args::Command::Serve(args) = parsed else { panic!("it serves") };
+    assert!(args.keep.retention().is_some_and(|r| r.age.is_some() && r.bytes.is_some()));
+    assert_eq!(args.output.as_deref(), Some(Path::new(settings["STATE_DIRECTORY"])));
+}
+
+fn install(dest: &Path, uninstall: bool) {
+    let built = Path::new(env!("CARGO_BIN_EXE_tierscope-assets")).parent().unwrap();
+    let mut command = Command::new(root().join("scripts/install"));
+    command.args(uninstall.then_some("--uninstall")).env("DESTDIR", dest).env("BUILT", built);
+    let output = command.env("PREFIX", "/opt/scope").env_remove("VERSION").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Files below `dir`, relative to it.
+fn files(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => open.push(path),
+                false => found.push(path.strip_prefix(dir).unwrap().display().to_string()),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn what_is_installed_is_removed_again() {
+    let dest = tempfile::tempdir().unwrap();
+    install(dest.path(), false);
+    let installed = files(dest.path());
+    for file in [
+        "etc/tierscope/default.conf",
+        "opt/scope/bin/tierscope",
+        "opt/scope/lib/systemd/system/tierscope@.service",
+        "opt/scope/share/bash-completion/completions/tierscope",
+        "opt/scope/share/fish/vendor_completions.d/tierscope.fish",
+        "opt/scope/share/man/man1/tierscope-serve.1.gz",
+        "opt/scope/share/tierscope/grafana-dashboard.json",
+        "opt/scope/share/zsh/site-functions/_tierscope",
+    ] {
+        assert!(installed.iter().any(|one| one == file), "no {file} in {installed:?}");
+    }
+    let source = format!("usr/src/tierscope-{}", env!("CARGO_PKG_VERSION"));
+    for file in ["dkms.conf", "Makefile", "Kbuild", "walk.c", "tierscope_abi.h"] {
+        assert!(installed.contains(&format!("{source}/{file}")), "no {file} in {installed:?}");
+    }
+    let unit = dest.path().join("opt/scope/lib/systemd/system/tierscope@.service");
+    assert!(fs::read_to_string(unit).unwrap().contains("ExecStart=/opt/scope/bin/tierscope "));
+
+    install(dest.path(), true);
+    assert_eq!(files(dest.path()), Vec::<String>::new());
+    assert!(!dest.path().join("etc/tierscope").exists());
+}
+
+// What an administrator wrote is neither overwritten nor removed.
+#[test]
+fn changed_settings_stay() {
+    let dest = tempfile::tempdir().unwrap();
+    let conf = dest.path().join("etc/tierscope/default.conf");
+    fs::create_dir_all(conf.parent().unwrap()).unwrap();
+    fs::write(&conf, "TARGET=\"-p 1\"\n").unwrap();
+    install(dest.path(), false);
+    install(dest.path(), true);
+    assert_eq!(fs::read_to_string(conf).unwrap(), "TARGET=\"-p 1\"\n");
+}
