@@ -5,6 +5,7 @@
 mod cache;
 mod mmu;
 mod naive;
+mod naive_mmu;
 mod replay;
 
 /// Operations of a long test.

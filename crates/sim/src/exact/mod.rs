@@ -39,6 +39,7 @@ mod space;
 mod tables;
 mod thread;
 mod tier;
+mod view;
 
 pub use counts::{Account, Counts, Spent};
 pub use frames::Watermarks;
@@ -47,3 +48,4 @@ pub use mover::Mover;
 pub use os::Denied;
 pub use setup::{Detail, Process, Setup};
 pub use space::{Map, Placement};
+pub use view::Entry;

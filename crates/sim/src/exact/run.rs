@@ -193,6 +193,7 @@ impl<B: BusObserver> Machine<B> {
 
     /// Resolves a page fault: the core pays.
     fn fault(&mut self, at: usize, addr: Addr, stores: bool) -> Result<(), Denied> {
+        self.os.tables.forget_marked();
         let now = Time(self.cpus[at].time / NS);
         let resolved = match self.os.fault(addr.space, addr.at, stores, now) {
             Ok(resolved) => resolved?,
@@ -306,7 +307,6 @@ fn translate<const KEEP: bool>(
         }
         let access = if op.stores() { Access::Store } else { Access::Load };
         let Ok((page, source)) = cpu.mmu.translate(tables, root, op.linear(), access) else {
-            tables.forget_marked();
             return index;
         };
         let physical = page.physical(op.linear());
