@@ -387,7 +387,7 @@ impl NaiveOs {
         entries.iter().for_each(|entry| self.release(*entry, PageSize::K4));
         self.free_table(table);
         let flags = if vma.writable { WRITABLE | DIRTY } else { 0 };
-        self.put(found.at, frame * 4096 | PRESENT | ACCESSED | HUGE | flags);
+        self.put(found.at, (frame << 12) | PRESENT | ACCESSED | HUGE | flags);
         Some((range, entries.len() as u64, PageSize::K4))
     }
 
@@ -401,7 +401,7 @@ impl NaiveOs {
             }
             let Some(frame) = self.pools[tier].take(leaf.size()) else { continue };
             let flags = leaf.entry & !FRAME_MASK & !GLOBAL | PRESENT;
-            self.put(leaf.at, frame * 4096 | flags);
+            self.put(leaf.at, (frame << 12) | flags);
             self.release(leaf.entry, leaf.size());
             sizes.push(leaf.size());
         }
@@ -446,7 +446,7 @@ impl NaiveOs {
             self.charge();
             let huge = if level > 1 { HUGE } else { 0 };
             let writable = if vma.writable { WRITABLE } else { 0 };
-            self.put(slot, frame * 4096 | PRESENT | ACCESSED | huge | writable);
+            self.put(slot, (frame << 12) | PRESENT | ACCESSED | huge | writable);
             return Ok(name);
         }
         Err(Denied::OutOfMemory)

@@ -110,7 +110,7 @@ impl Pair {
     fn range(&self, space: usize, word: u64) -> Range {
         let id = SpaceId(space as u32);
         let at = self.address(word);
-        if at >= 4 * GIB && at < 6 * GIB {
+        if (4 * GIB..6 * GIB).contains(&at) {
             return Range::new(id, at / GIB * GIB, at / GIB * GIB + GIB);
         }
         let pages = [1, 5, 40, 512, 600, 1536, 2048, 2048][(word >> 56 & 7) as usize];
