@@ -226,7 +226,5 @@ fn no_permission_to_read_a_recording() {
         report.uid(NOBODY).gid(NOBODY);
     }
     let output = report.output().unwrap();
-    let code = output.status.code().unwrap();
-    assert!([4, 9].contains(&code), "{output:?}");
-    assert!(refusal(&output, code).contains("ermission denied"), "{output:?}");
+    assert!(refusal(&output, 4).contains("ermission denied"), "{output:?}");
 }

@@ -6,6 +6,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, BooleanArray, Float32Array, Float64Array, PrimitiveArray, RecordBatch};
 use arrow_array::{StringArray, UInt8Array, UInt32Array, UInt64Array};
+use arrow_schema::{FieldRef, SchemaRef};
 
 /// Columns by name; the error says which one is missing or has the wrong type.
 pub(crate) struct Columns(pub(crate) RecordBatch);
@@ -13,6 +14,16 @@ pub(crate) struct Columns(pub(crate) RecordBatch);
 impl Columns {
     pub(crate) fn rows(&self) -> usize {
         self.0.num_rows()
+    }
+
+    /// As a batch of the columns of `schema`, in its order.
+    pub(crate) fn select(&self, schema: &SchemaRef) -> Result<RecordBatch, String> {
+        let column = |field: &FieldRef| {
+            let name = field.name();
+            self.0.column_by_name(name).cloned().ok_or_else(|| format!("no column `{name}`"))
+        };
+        let columns = schema.fields().iter().map(column).collect::<Result<_, _>>()?;
+        RecordBatch::try_new(schema.clone(), columns).map_err(|e| e.to_string())
     }
 
     fn get(&self, name: &str) -> Result<&dyn Array, String> {

@@ -71,7 +71,9 @@ impl Meta {
         self
     }
 
-    pub(crate) fn to_map(&self) -> HashMap<String, String> {
+    /// As schema metadata: keys that begin with `tierscope.`.
+    #[must_use]
+    pub fn to_map(&self) -> HashMap<String, String> {
         let mut map = HashMap::from([
             ("tierscope.format".into(), FORMAT.to_string()),
             ("tierscope.version".into(), self.version.clone()),
@@ -96,8 +98,11 @@ impl Meta {
         map
     }
 
-    /// From schema metadata; the name of the key that is missing or malformed otherwise.
-    pub(crate) fn from_map(map: &HashMap<String, String>) -> Result<Self, &'static str> {
+    /// From schema metadata.
+    ///
+    /// # Errors
+    /// The name of the key that is missing or malformed.
+    pub fn from_map(map: &HashMap<String, String>) -> Result<Self, &'static str> {
         let named = |prefix: &str| {
             let entry =
                 |(k, v): (&String, &String)| Some((k.strip_prefix(prefix)?.into(), v.clone()));

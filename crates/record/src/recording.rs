@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
+use arrow_schema::SchemaRef;
 use tierscope_core::drive::Window;
 use tierscope_core::{
     Action, CpuTime, Error, ErrorKind, Mappings, Outcome, Result, Snapshot, Time,
@@ -385,6 +387,31 @@ impl Recording {
         }
         let failed = |e: String| self.damaged(table, &format!("window {index}: {e}"));
         self.head(table).batches(bytes).map_err(failed)
+    }
+
+    /// What window `index` added to `table`, as record batches of [`Recording::schema`]; of
+    /// [`Table::Windows`] its commit row.
+    ///
+    /// # Errors
+    /// As [`Recording::window`].
+    ///
+    /// # Panics
+    /// If there is no such window.
+    pub fn record_batches(&self, table: Table, index: usize) -> Result<Vec<RecordBatch>> {
+        let failed = |e: &dyn std::fmt::Display| self.damaged(table, &e.to_string());
+        let schema = self.schema(table);
+        if table == Table::Windows {
+            let row = self.commits[index].to_batch(schema).map_err(|e| failed(&e))?;
+            return Ok(vec![row]);
+        }
+        let ours = |columns: Columns| columns.select(&schema).map_err(|e| failed(&e));
+        self.batches(table, index)?.into_iter().map(ours).collect()
+    }
+
+    /// The columns of `table` that this version knows, with what the recording says of itself.
+    #[must_use]
+    pub fn schema(&self, table: Table) -> SchemaRef {
+        table.schema(&self.meta.to_map())
     }
 
     /// Where window `index` begins in `table`.

@@ -107,19 +107,15 @@ pub(crate) struct DirSource {
 impl DirSource {
     /// Opens the files of `path` that are there.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let failed = |cause: &dyn std::fmt::Display| {
-            Error::new(ErrorKind::Data, format!("cannot open recording {}", path.display()))
-                .cause(cause)
-                .remedy("give the directory that `tierscope record -o DIR` wrote")
-        };
-        let is_dir = fs::metadata(path).map_err(|e| failed(&e))?.is_dir();
+        let is_dir = fs::metadata(path).map_err(|e| not_opened(path, e.kind(), &e))?.is_dir();
         if !is_dir {
-            return Err(failed(&"it is not a directory"));
+            let kind = io::ErrorKind::NotADirectory;
+            return Err(not_opened(path, kind, &"it is not a directory"));
         }
         let open = |table: &Table| match File::open(path.join(table.file_name())) {
             Ok(file) => Ok(Some(file)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(failed(&format!("{}: {e}", table.file_name()))),
+            Err(e) => Err(not_opened(path, e.kind(), &format_args!("{}: {e}", table.file_name()))),
         };
         let files = Table::ALL.iter().map(open).collect::<Result<_>>()?;
         Ok(Self { path: path.into(), files })
@@ -128,6 +124,18 @@ impl DirSource {
     fn file(&self, table: Table) -> Option<&File> {
         self.files[table as usize].as_ref()
     }
+}
+
+fn not_opened(path: &Path, kind: io::ErrorKind, cause: &dyn std::fmt::Display) -> Error {
+    let (kind, remedy) = match kind {
+        io::ErrorKind::PermissionDenied => {
+            (ErrorKind::Permission, "read it as the user who recorded, or as root")
+        }
+        _ => (ErrorKind::Data, "give the directory that `tierscope record -o DIR` wrote"),
+    };
+    Error::new(kind, format!("cannot open recording {}", path.display()))
+        .cause(cause)
+        .remedy(remedy)
 }
 
 impl Source for DirSource {
