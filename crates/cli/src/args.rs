@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use crate::doctor::DoctorArgs;
+use crate::export::ExportArgs;
 use crate::how::HowArgs;
+use crate::import::ImportArgs;
 use crate::keep::KeepArgs;
 use crate::serve::ServeArgs;
 use crate::{exit, units};
@@ -31,6 +34,12 @@ pub enum Command {
     Report(ReportCommand),
     /// Hold a recording against the truth that a toucher wrote
     Compare(CompareArgs),
+    /// Tell what this machine has of what can be used, why the rest is missing, and the remedy
+    Doctor(DoctorArgs),
+    /// Write a recording as Parquet, CSV or JSON of damo
+    Export(ExportArgs),
+    /// Make a recording of what damo or perf recorded
+    Import(ImportArgs),
     /// Serve a page and OpenMetrics of what is being recorded, or of a recording
     Serve(ServeArgs),
 }

@@ -3,8 +3,11 @@
 
 pub mod args;
 pub mod compare;
+pub mod doctor;
 pub mod exit;
+pub mod export;
 pub mod how;
+pub mod import;
 pub mod keep;
 pub mod kernel_damon;
 pub mod man;
@@ -14,5 +17,7 @@ pub mod plan;
 pub mod progress;
 pub mod record;
 pub mod report;
+mod scratch;
 pub mod serve;
+mod ticker;
 pub mod units;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use tierscope_cli::args::{self, Cli, Command};
 use tierscope_cli::plan::Plan;
-use tierscope_cli::{compare, exit, record, report, serve};
+use tierscope_cli::{compare, doctor, exit, export, import, record, report, serve};
 use tierscope_core::Result;
 
 fn main() -> ExitCode {
@@ -32,6 +32,9 @@ fn run(cli: Cli, line: String) -> Result<()> {
         }
         Command::Report(command) => report::run(&command),
         Command::Compare(args) => compare::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args, &line),
         Command::Serve(args) => serve::run(args, line),
     }
 }

@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("record", &["core"]),
     ("sim", &["core", "hw", "workloads", "wire"]),
     ("report", &["core", "record"]),
+    ("exchange", &["core", "record"]),
     ("conformance", &["core"]),
     (
         "cli",
@@ -34,6 +35,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "record",
             "sim",
             "report",
+            "exchange",
         ],
     ),
     ("lab", &["core", "instruments", "linux", "record", "report", "workloads", "conformance"]),

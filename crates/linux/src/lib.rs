@@ -8,6 +8,7 @@ mod alarm;
 mod bits;
 mod caps;
 pub mod device;
+pub mod doctor;
 pub mod kernel_damon;
 mod machine;
 pub mod module;

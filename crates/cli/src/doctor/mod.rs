@@ -1,0 +1,154 @@
+//! `tierscope doctor`: what is there, what is not, why, and what to do about it.
+
+mod text;
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_linux::doctor::{self, Answer, Scene, Verdict, WAYS};
+use tierscope_linux::proc::Cgroup;
+
+use crate::report::{self, written};
+
+/// Flags of `tierscope doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Look at the process PID, too
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Option<u32>,
+
+    /// Look at the processes of a cgroup (version 2), too
+    #[arg(long, value_name = "PATH", conflicts_with = "pid")]
+    pub cgroup: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Processes of a cgroup that are looked at; the others are told by number.
+const MOST: usize = 20;
+
+/// What was found of the machine, and of the processes asked for.
+pub struct Report {
+    machine: Vec<Answer>,
+    processes: Vec<(u32, Vec<Answer>)>,
+    /// Processes of the cgroup that were not looked at.
+    others: usize,
+}
+
+/// Looks, tells on stdout, and ends well if recording can work.
+///
+/// # Errors
+/// [`ErrorKind::Missing`] or [`ErrorKind::Permission`] if no way to record is open;
+/// [`ErrorKind::NoTarget`] if the process or cgroup cannot be watched.
+pub fn run(args: &DoctorArgs) -> Result<()> {
+    let scene = Scene::here();
+    let report = look(&scene, args)?;
+    if args.json {
+        report::print(&format!("{:#}\n", report.to_json()))?;
+    } else {
+        let mut out = BufWriter::new(io::stdout().lock());
+        written(text::write(&report, &mut out).and_then(|()| out.flush()))?;
+    }
+    report.verdict()
+}
+
+/// Looks at what `args` name.
+///
+/// # Errors
+/// [`ErrorKind::NoTarget`] if there is no such cgroup.
+fn look(scene: &Scene, args: &DoctorArgs) -> Result<Report> {
+    let mut pids: Vec<u32> = args.pid.into_iter().collect();
+    if let Some(path) = &args.cgroup {
+        Cgroup::find(path, Path::new("/sys/fs/cgroup"))?.processes(&mut pids)?;
+        pids.sort_unstable();
+        if pids.is_empty() {
+            return Err(Error::new(
+                ErrorKind::NoTarget,
+                format!("nothing is in {}", path.display()),
+            )
+            .cause("no process is in that cgroup or below it")
+            .remedy("start one there first"));
+        }
+    }
+    let others = pids.len().saturating_sub(MOST);
+    pids.truncate(MOST);
+    let processes = pids.into_iter().map(|pid| (pid, doctor::process(scene, pid))).collect();
+    Ok(Report { machine: doctor::machine(scene), processes, others })
+}
+
+impl Report {
+    /// What stands in the way of recording: of each way the first need not met; none if one is open.
+    fn obstacles(&self) -> Vec<(&'static str, &Answer)> {
+        let lack = WAYS.iter().map(|way| Some((way.title, way.lacks(&self.machine)?)));
+        lack.collect::<Option<Vec<_>>>().unwrap_or_default()
+    }
+
+    /// Whether recording can work; the error that ends the program otherwise.
+    fn verdict(&self) -> Result<()> {
+        let obstacles = self.obstacles();
+        if let Some((_, first)) = obstacles.first() {
+            let forbidden =
+                obstacles.iter().any(|(_, answer)| answer.finding.verdict == Verdict::Forbidden);
+            let kind = if forbidden { ErrorKind::Permission } else { ErrorKind::Missing };
+            let causes: Vec<String> = obstacles
+                .iter()
+                .map(|(_, a)| format!("{} is {}", a.title, a.finding.verdict.name()))
+                .collect();
+            return Err(Error::new(kind, "recording cannot work here")
+                .cause(causes.join(", "))
+                .remedy(first.finding.remedy.clone()));
+        }
+        for (pid, answers) in &self.processes {
+            if let Some(answer) = answers.iter().find(|answer| !answer.finding.usable()) {
+                let essential = matches!(answer.id, "target" | "permission" | "mappings");
+                if essential && self.processes.len() == 1 {
+                    return Err(not_watched(*pid, answer));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn to_json(&self) -> Value {
+        let answers = |answers: &[Answer]| answers.iter().map(answer_json).collect::<Vec<_>>();
+        let process =
+            |(pid, found): &(u32, Vec<Answer>)| json!({"pid": pid, "checks": answers(found)});
+        let way = |way: &doctor::Way| {
+            let lacks = way.lacks(&self.machine);
+            json!({"way": way.title, "open": lacks.is_none(), "lacks": lacks.map(|answer| answer.id)})
+        };
+        json!({
+            "can_record": self.verdict().is_ok(),
+            "ways": WAYS.iter().map(way).collect::<Vec<_>>(),
+            "machine": answers(&self.machine),
+            "processes": self.processes.iter().map(process).collect::<Vec<_>>(),
+            "processes_not_looked_at": self.others,
+        })
+    }
+}
+
+fn not_watched(pid: u32, answer: &Answer) -> Error {
+    let kind = match answer.finding.verdict {
+        Verdict::Forbidden => ErrorKind::Permission,
+        _ => ErrorKind::NoTarget,
+    };
+    Error::new(kind, format!("process {pid} cannot be watched"))
+        .cause(&answer.finding.found)
+        .remedy(answer.finding.remedy.clone())
+}
+
+fn answer_json(answer: &Answer) -> Value {
+    json!({
+        "id": answer.id,
+        "group": answer.group,
+        "title": answer.title,
+        "verdict": answer.finding.verdict.name(),
+        "found": answer.finding.found,
+        "remedy": answer.finding.remedy,
+    })
+}

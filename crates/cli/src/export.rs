@@ -1,0 +1,199 @@
+//! `tierscope export`: a recording in the formats of others.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{ArgGroup, Args};
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_exchange::damo::Shape;
+use tierscope_exchange::{Failure, Partial, PartialDir, csv, damo};
+use tierscope_record::{Recording, Table};
+
+use crate::scratch;
+use crate::ticker::{self, Ticker};
+
+/// Flags of `tierscope export`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("format").required(true).args(["parquet", "csv", "damo"])))]
+pub struct ExportArgs {
+    /// The recording
+    #[arg(value_name = "DIR")]
+    pub recording: PathBuf,
+
+    /// Parquet, a file for each table (Snappy; DuckDB, pandas and Spark read it)
+    #[arg(long)]
+    pub parquet: bool,
+
+    /// CSV, a file for each table
+    #[arg(long)]
+    pub csv: bool,
+
+    /// JSON that `damo report` reads: regions, ages and counts of all windows; no mappings. Under a
+    /// name that ends with .json as text, else zlib-compressed as damo writes it
+    #[arg(long)]
+    pub damo: bool,
+
+    /// Where to: a new directory, for --damo a new file; - for stdout (--damo as text, --csv one
+    /// table) [default: the recording's name with -parquet, -csv or .damo, in the working directory]
+    #[arg(short, long, value_name = "PATH")]
+    pub output: Option<PathBuf>,
+
+    /// With --parquet and --csv: only this table; can be given more than once
+    #[arg(long = "table", value_name = "NAME", value_parser = tables(), conflicts_with = "damo")]
+    pub tables: Vec<Table>,
+}
+
+/// Tables by name, for clap.
+fn tables() -> impl TypedValueParser<Value = Table> {
+    let names = Table::ALL.map(|table| PossibleValue::new(table.name()));
+    PossibleValuesParser::new(names).map(|name| {
+        Table::ALL.into_iter().find(|table| table.name() == name).unwrap_or(Table::Regions)
+    })
+}
+
+/// Exports a recording.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if the output is there already, or makes no sense; [`ErrorKind::Data`] for
+/// what is no recording; [`ErrorKind::Io`] if the output cannot be written.
+pub fn run(args: &ExportArgs) -> Result<()> {
+    let recording = Recording::open(&args.recording)?;
+    if let Some(damage) = recording.damage() {
+        eprintln!("tierscope: {damage}");
+    }
+    let output = output(args)?;
+    let mut ticker = Ticker::new("exporting", ticker::windows);
+    let tick = &mut |done, all| ticker.tick(done, all);
+    match (output == Path::new("-"), args.damo) {
+        (true, _) => return to_stdout(args, &recording, tick),
+        (false, true) => to_damo(&recording, &output, tick)?,
+        (false, false) => to_tables(args, &recording, &output, tick)?,
+    }
+    drop(ticker);
+    eprintln!(
+        "tierscope: exported {} windows of {} to {}",
+        recording.commits().len(),
+        recording.name(),
+        output.display()
+    );
+    Ok(())
+}
+
+/// Where to.
+fn output(args: &ExportArgs) -> Result<PathBuf> {
+    if let Some(path) = &args.output {
+        return Ok(path.clone());
+    }
+    let path = args.recording.canonicalize().unwrap_or_else(|_| args.recording.clone());
+    let name = path.file_name().ok_or_else(|| {
+        usage("the recording has no name to name the export after", "give a name with -o")
+    })?;
+    let mut name = name.to_owned();
+    name.push(match (args.parquet, args.csv) {
+        (true, _) => "-parquet",
+        (_, true) => "-csv",
+        _ => ".damo",
+    });
+    Ok(name.into())
+}
+
+fn usage(cause: &str, remedy: &str) -> Error {
+    Error::new(ErrorKind::Usage, "cannot export").cause(cause).remedy(remedy)
+}
+
+type Tick<'a> = &'a mut dyn FnMut(u64, u64);
+
+fn to_stdout(args: &ExportArgs, recording: &Recording, tick: Tick<'_>) -> Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = match (args.csv, args.damo) {
+        (true, _) => match args.tables.as_slice() {
+            [table] => csv::write(recording, *table, &mut out, tick),
+            _ => {
+                return Err(usage("stdout takes one table", "choose one, as with --table regions"));
+            }
+        },
+        (_, true) => {
+            let mut scratch = scratch::beside(&std::env::temp_dir().join("tierscope"))?;
+            damo::write(recording, Shape::Plain, &mut out, &mut scratch, tick)
+        }
+        _ => return Err(usage("Parquet has no use on stdout", "give a directory with -o")),
+    };
+    match written {
+        // A reader that has seen enough (`| head`) is no error.
+        Err(Failure::Write(e)) if e.kind() == io::ErrorKind::BrokenPipe => {
+            // What is buffered has nowhere to go.
+            let _ = out.into_parts();
+            Ok(())
+        }
+        written => written.map_err(|failure| told(failure, Path::new("stdout"))),
+    }
+}
+
+fn to_damo(recording: &Recording, path: &Path, tick: Tick<'_>) -> Result<()> {
+    let partial = Partial::create(path)?;
+    let mut scratch = scratch::beside(path)?;
+    let is_text = path.extension().is_some_and(|extension| extension == "json");
+    let shape = if is_text { Shape::Plain } else { Shape::Compressed };
+    let mut out = BufWriter::with_capacity(1 << 18, partial.file());
+    damo::write(recording, shape, &mut out, &mut scratch, tick).map_err(|f| told(f, path))?;
+    drop(out);
+    partial.keep()
+}
+
+fn to_tables(args: &ExportArgs, recording: &Recording, path: &Path, tick: Tick<'_>) -> Result<()> {
+    let partial = PartialDir::create(path)?;
+    let all = &Table::ALL[..];
+    let tables = if args.tables.is_empty() { all } else { &args.tables };
+    for table in tables {
+        let extension = if args.csv { "csv" } else { "parquet" };
+        let file = partial.path().join(format!("{}.{extension}", table.name()));
+        let written = File::create(&file).map_err(Failure::Write).and_then(|out| {
+            let mut out = BufWriter::with_capacity(1 << 18, out);
+            if args.csv {
+                csv::write(recording, *table, &mut out, tick)
+            } else {
+                to_parquet(recording, *table, &mut out, tick)
+            }?;
+            Ok(out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?)
+        });
+        written.map_err(|failure| told(failure, path))?;
+    }
+    partial.keep()
+}
+
+#[cfg(feature = "parquet")]
+fn to_parquet(
+    recording: &Recording,
+    table: Table,
+    out: &mut (dyn Write + Send),
+    tick: Tick<'_>,
+) -> Result<(), Failure> {
+    tierscope_exchange::parquet::write(recording, table, out, tick)
+}
+
+#[cfg(not(feature = "parquet"))]
+fn to_parquet(
+    _: &Recording,
+    _: Table,
+    _: &mut (dyn Write + Send),
+    _: Tick<'_>,
+) -> Result<(), Failure> {
+    Err(Failure::Read(
+        Error::new(ErrorKind::Missing, "cannot export to Parquet")
+            .cause("this tierscope was built without the feature `parquet`")
+            .remedy("build it with `--features parquet`, or use --csv"),
+    ))
+}
+
+fn told(failure: Failure, path: &Path) -> Error {
+    match failure {
+        Failure::Read(error) => error,
+        Failure::Write(cause) => {
+            Error::new(ErrorKind::Io, format!("cannot write {}", path.display()))
+                .cause(cause)
+                .remedy("free space, or choose another place with -o")
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! `tierscope import`: what others recorded, as a recording.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_exchange::{Format, Options, PartialDir, import};
+use tierscope_record::Recorder;
+
+use crate::ticker::{self, Ticker};
+use crate::units::{self, show_duration};
+use crate::{report, scratch};
+
+/// Flags of `tierscope import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Recordings of damo, perf.data files, or text of `perf script` or `trace-cmd report`
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// Directory to write the recording to; must be new or empty
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+
+    /// Format of the files, where they do not tell; always needed for record files without a header
+    #[arg(long, value_name = "FORMAT", value_parser = formats())]
+    pub from: Option<Format>,
+
+    /// Sampling interval, where the file does not tell it; of memory samples: the time within which
+    /// a block that was sampled more than once counts once
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
+    pub sampling: Duration,
+
+    /// Windows into which memory samples are put
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::duration)]
+    pub window: Duration,
+
+    /// Blocks that memory samples are counted by: a power of two from 4K on
+    #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = units::bytes)]
+    pub block: u64,
+
+    /// Print what was imported as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Formats by name, for clap.
+fn formats() -> impl TypedValueParser<Value = Format> {
+    let names = Format::ALL.map(|format| PossibleValue::new(format.name()).help(format.about()));
+    PossibleValuesParser::new(names).map(|name| {
+        Format::ALL.into_iter().find(|format| format.name() == name).unwrap_or(Format::Text)
+    })
+}
+
+/// Imports files.
+///
+/// # Errors
+/// [`ErrorKind::Data`] with file and place for what is foreign, damaged or cut short; nothing is
+/// written then.
+pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
+    let options = options(args)?;
+    let output = PartialDir::create(&args.output)?;
+    let scratch = scratch::beside(&args.output)?;
+    let mut ticker = Ticker::new("reading", ticker::bytes);
+    let imported = import(&args.files, options, Box::new(scratch), &mut |d, a| ticker.tick(d, a))?;
+    drop(ticker);
+    let (incomplete, unused) = (imported.incomplete(), imported.unused_samples());
+    // The recorder takes an empty directory only, and this one was made for it.
+    let mut recorder = Recorder::create(output.path(), &imported.meta(command))?;
+    let mut ticker = Ticker::new("writing", ticker::windows);
+    let windows = imported.write(&mut recorder, &mut |d, a| ticker.tick(d, a))?;
+    drop(ticker);
+    recorder.finish()?;
+    output.keep()?;
+    if incomplete > 0 {
+        eprintln!("tierscope: {incomplete} windows are incomplete in the file, and left out");
+    }
+    if unused > 0 {
+        eprintln!("tierscope: {unused} samples have no address of the process, and are left out");
+    }
+    eprintln!("tierscope: imported {windows} windows into {}", args.output.display());
+    if args.json {
+        let text = serde_json::json!({
+            "recording": args.output.display().to_string(),
+            "windows": windows,
+            "incomplete_windows": incomplete,
+            "unused_samples": unused,
+        });
+        report::print(&format!("{text:#}\n"))?;
+    }
+    Ok(())
+}
+
+fn options(args: &ImportArgs) -> Result<Options> {
+    let refuse = |cause: String, remedy: &str| {
+        Err(Error::new(ErrorKind::Usage, "cannot import").cause(cause).remedy(remedy))
+    };
+    if args.sampling.is_zero() || args.window < args.sampling {
+        let (sampling, window) = (show_duration(args.sampling), show_duration(args.window));
+        let cause = format!("samples every {sampling} do not fit windows of {window}");
+        return refuse(cause, "make --window a multiple of --sampling, like 200ms and 5ms");
+    }
+    if !args.block.is_power_of_two() || args.block < 4096 || args.block > 1 << 40 {
+        let cause = format!("blocks of {} bytes", args.block);
+        return refuse(cause, "give --block a power of two from 4K to 1T");
+    }
+    Ok(Options {
+        format: args.from,
+        sampling: args.sampling,
+        window: args.window,
+        block_shift: args.block.trailing_zeros(),
+    })
+}

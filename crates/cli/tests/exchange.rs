@@ -1,0 +1,139 @@
+//! `export` and `import`: what goes out comes back, and what is wrong is told.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tierscope_record::Recording;
+
+fn command(arguments: &[&str], dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
+    command.args(arguments).current_dir(dir);
+    command
+}
+
+fn tierscope(arguments: &[&str], dir: &Path) -> Output {
+    command(arguments, dir).output().unwrap()
+}
+
+fn done(arguments: &[&str], dir: &Path) {
+    let output = tierscope(arguments, dir);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
+}
+
+/// What is said on stderr by a command that ends with `code`.
+fn refused(arguments: &[&str], dir: &Path, code: i32) -> String {
+    let output = tierscope(arguments, dir);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    text
+}
+
+/// A recording of a toy machine, called `redis`, in a directory of its own.
+fn recorded() -> (tempfile::TempDir, PathBuf) {
+    use tierscope_conformance::toy::{Toy, random_touches};
+    use tierscope_core::{Range, SpaceId};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("redis");
+    let all = Range::new(SpaceId(0), 0, 64 << 20);
+    let hot = Range::new(SpaceId(0), 0, 4 << 20);
+    let mut toy = Toy::new(&[all], random_touches(&[hot], 100_000, 1));
+    let line = ["tierscope", "record", "-p", "1", "--duration", "2s", "-o"];
+    let line = line.iter().map(Into::into).chain([path.as_os_str().to_owned()]);
+    let parsed = tierscope_cli::args::parse(line).unwrap().command;
+    let tierscope_cli::args::Command::Record(args) = parsed else { panic!("it says record") };
+    let plan = tierscope_cli::plan::Plan::new(args, String::new()).unwrap();
+    tierscope_cli::record::record(&mut toy, &plan, "", None).unwrap();
+    (dir, path)
+}
+
+fn snapshots(path: &Path) -> Vec<tierscope_core::Snapshot> {
+    let recording = Recording::open(path).unwrap();
+    (0..recording.commits().len()).map(|index| recording.snapshot(index).unwrap()).collect()
+}
+
+#[test]
+fn damo_out_and_in_is_equal() {
+    let (dir, path) = recorded();
+    for name in ["redis.damo", "again.json"] {
+        done(&["export", "redis", "--damo", "-o", name], dir.path());
+        let again = dir.path().join(name.replace('.', "-"));
+        done(&["import", name, "-o", again.to_str().unwrap()], dir.path());
+        assert_eq!(snapshots(&again), snapshots(&path));
+        done(&["report", "summary", again.to_str().unwrap()], dir.path());
+        done(&["report", "heatmap", again.to_str().unwrap()], dir.path());
+        done(&["report", "regions", again.to_str().unwrap()], dir.path());
+    }
+    assert!(fs::read(dir.path().join("redis.damo")).unwrap().starts_with(&[0x78]));
+    assert!(fs::read(dir.path().join("again.json")).unwrap().starts_with(b"["));
+}
+
+#[test]
+fn tables_go_out_as_files() {
+    let (dir, path) = recorded();
+    done(&["export", "redis", "--csv"], dir.path());
+    let regions: usize = snapshots(&path).iter().map(|snapshot| snapshot.regions.len()).sum();
+    let text = fs::read_to_string(dir.path().join("redis-csv/regions.csv")).unwrap();
+    assert_eq!(text.lines().count(), regions + 1);
+    assert_eq!(fs::read_dir(dir.path().join("redis-csv")).unwrap().count(), 8);
+    done(&["export", "redis", "--csv", "--table", "windows", "-o", "-"], dir.path());
+    if cfg!(feature = "parquet") {
+        done(&["export", "redis", "--parquet", "--table", "regions", "-o", "p"], dir.path());
+        let bytes = fs::read(dir.path().join("p/regions.parquet")).unwrap();
+        assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    }
+}
+
+#[test]
+fn nothing_is_overwritten_and_nothing_half_is_left() {
+    let (dir, _) = recorded();
+    fs::write(dir.path().join("precious"), "data").unwrap();
+    let text = refused(&["export", "redis", "--damo", "-o", "precious"], dir.path(), 2);
+    assert!(text.contains("nothing is overwritten"), "{text}");
+    refused(&["export", "redis", "--csv", "-o", "precious"], dir.path(), 2);
+    refused(&["import", "precious", "-o", "redis"], dir.path(), 2);
+    refused(&["export", "redis", "--csv", "-o", "-"], dir.path(), 2);
+    refused(&["export", "redis", "--csv", "--damo"], dir.path(), 2);
+    refused(&["export", "precious", "--csv"], dir.path(), 9);
+    let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert_eq!(fs::read(dir.path().join("precious")).unwrap(), b"data");
+}
+
+#[test]
+fn foreign_files_are_refused_with_their_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    file("text", "#!/bin/sh\necho\n");
+    file("cut.json", "[{\"target_id\": 1,\n \"snapshots\": [{\"start_time\": 1, ");
+    file("trace", "k 1 [0] 1.5: damon:damon_aggregated: target_id=0 nr_regions=1 4096\n");
+    file("empty", "");
+    for (name, part) in
+        [("text", "line 1"), ("cut.json", "line 2"), ("trace", "line 1"), ("empty", "it is empty")]
+    {
+        let text = refused(&["import", name, "-o", "out"], dir.path(), 9);
+        assert!(text.contains(name) && text.contains(part), "{text}");
+    }
+    let text = refused(&["import", "nowhere", "-o", "out"], dir.path(), 2);
+    assert!(text.contains("nowhere"), "{text}");
+    refused(&["import", "text", "-o", "out", "--block", "3K"], dir.path(), 2);
+    refused(&["import", "text", "-o", "out", "--sampling", "0s"], dir.path(), 2);
+    assert!(!dir.path().join("out").exists() && !dir.path().join("out.partial").exists());
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let (dir, _) = recorded();
+    for arguments in [
+        &["export", "redis", "--csv", "--table", "regions", "-o", "-"][..],
+        &["export", "redis", "--damo", "-o", "-"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut export = command(arguments, dir.path());
+        let output = export.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    }
+}

@@ -1,0 +1,173 @@
+//! Tables as CSV (RFC 4180): a header with units in its names, no value quoted that need not be,
+//! nothing where there is no value.
+
+use std::io::Write;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type, UInt8Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::DataType;
+use tierscope_record::{Recording, Table};
+
+use crate::tables::{self, Failure, Tick};
+
+/// Writes `table` of `recording`.
+///
+/// # Errors
+/// If the recording cannot be read, or `out` will not take it.
+pub fn write(
+    recording: &Recording,
+    table: Table,
+    out: &mut dyn Write,
+    tick: Tick<'_>,
+) -> Result<(), Failure> {
+    let schema = tables::schema(recording, table)?;
+    let header: Vec<&str> = schema.fields().iter().map(|f| with_unit(f.name())).collect();
+    writeln!(out, "{}", header.join(","))?;
+    let mut text = Vec::new();
+    let take = |batch: &RecordBatch| {
+        text.clear();
+        rows(batch, &mut text);
+        Ok(out.write_all(&text)?)
+    };
+    tables::each_batch(recording, table, take, tick)?;
+    Ok(out.flush()?)
+}
+
+/// The name of a column with its unit, where it does not say it already.
+fn with_unit(name: &str) -> &str {
+    match name {
+        "start" => "start_address",
+        "age" => "age_windows",
+        "done" => "done_bytes",
+        "failed" => "failed_bytes",
+        "shift" => "bin_bytes_log2",
+        "heat" => "heat_255ths",
+        "seen" => "seen_255ths",
+        "profiler_ns" => "profiler_cpu_ns",
+        "target_ns" => "target_cpu_ns",
+        name => name,
+    }
+}
+
+fn rows(batch: &RecordBatch, text: &mut Vec<u8>) {
+    let columns: Vec<Column<'_>> = batch.columns().iter().map(Column::of).collect();
+    for row in 0..batch.num_rows() {
+        for (index, column) in columns.iter().enumerate() {
+            if index > 0 {
+                text.push(b',');
+            }
+            column.push(row, text);
+        }
+        text.push(b'\n');
+    }
+}
+
+/// A column by its type.
+enum Column<'a> {
+    Byte(&'a arrow_array::UInt8Array),
+    Half(&'a arrow_array::UInt32Array),
+    Word(&'a arrow_array::UInt64Array),
+    Single(&'a arrow_array::Float32Array),
+    Double(&'a arrow_array::Float64Array),
+    Flag(&'a arrow_array::BooleanArray),
+    Text(&'a arrow_array::StringArray),
+}
+
+impl<'a> Column<'a> {
+    fn of(array: &'a ArrayRef) -> Self {
+        match array.data_type() {
+            DataType::UInt8 => Self::Byte(array.as_primitive::<UInt8Type>()),
+            DataType::UInt32 => Self::Half(array.as_primitive::<UInt32Type>()),
+            DataType::UInt64 => Self::Word(array.as_primitive::<UInt64Type>()),
+            DataType::Float32 => Self::Single(array.as_primitive::<Float32Type>()),
+            DataType::Float64 => Self::Double(array.as_primitive::<Float64Type>()),
+            DataType::Boolean => Self::Flag(array.as_boolean()),
+            DataType::Utf8 => Self::Text(array.as_string()),
+            other => unreachable!("no table has columns of type {other}"),
+        }
+    }
+
+    fn array(&self) -> &dyn Array {
+        match self {
+            Self::Byte(array) => array,
+            Self::Half(array) => array,
+            Self::Word(array) => array,
+            Self::Single(array) => array,
+            Self::Double(array) => array,
+            Self::Flag(array) => array,
+            Self::Text(array) => array,
+        }
+    }
+
+    fn push(&self, row: usize, text: &mut Vec<u8>) {
+        if self.array().is_null(row) {
+            return;
+        }
+        let written = match self {
+            Self::Byte(array) => write!(text, "{}", array.value(row)),
+            Self::Half(array) => write!(text, "{}", array.value(row)),
+            Self::Word(array) => write!(text, "{}", array.value(row)),
+            Self::Single(array) => write!(text, "{}", array.value(row)),
+            Self::Double(array) => write!(text, "{}", array.value(row)),
+            Self::Flag(array) => write!(text, "{}", array.value(row)),
+            Self::Text(array) => Ok(push_text(array.value(row), text)),
+        };
+        written.expect("memory takes all");
+    }
+}
+
+fn push_text(value: &str, text: &mut Vec<u8>) {
+    if !value.contains([',', '"', '\n', '\r']) {
+        return text.extend_from_slice(value.as_bytes());
+    }
+    text.push(b'"');
+    for byte in value.bytes() {
+        if byte == b'"' {
+            text.push(b'"');
+        }
+        text.push(byte);
+    }
+    text.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::tests::{recorded, region, window};
+
+    fn text(recording: &Recording, table: Table) -> String {
+        let mut out = Vec::new();
+        write(recording, table, &mut out, &mut |_, _| ()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    // 200 ms, 4 KiB with 5 of 40 hits and 4 KiB with 2.5.
+    #[test]
+    fn a_table_reads_as_written_here() {
+        let recording = recorded(&[window(
+            0,
+            200,
+            vec![region(0, 4096, 8192, 5.0), region(0, 8192, 12288, 2.5)],
+        )]);
+        assert_eq!(
+            text(&recording, Table::Regions),
+            "window,space,start_address,bytes,hits,samples,age_windows,level,confidence\n\
+             0,0,4096,4096,5,40,0,,1\n\
+             0,0,8192,4096,2.5,40,0,,1\n"
+        );
+        assert!(text(&recording, Table::Windows).contains("\n0,0,200000000,40,0,0,"));
+        assert_eq!(text(&recording, Table::Actions).lines().count(), 1);
+    }
+
+    #[test]
+    fn what_would_break_a_line_is_quoted() {
+        let quoted = |value| {
+            let mut text = Vec::new();
+            push_text(value, &mut text);
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(quoted("/usr/bin/redis"), "/usr/bin/redis");
+        assert_eq!(quoted("a,\"b\"\n"), "\"a,\"\"b\"\"\n\"");
+    }
+}

@@ -1,0 +1,451 @@
+//! damo's JSON (`DamonRecord.to_kvpairs` in src/_damo_records.py): an array of records, one a
+//! target, each with its snapshots. Numbers may be text, with commas or units.
+
+use std::fmt;
+use std::io::Read;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use tierscope_core::{CpuTime, Error, Level, Result};
+use tierscope_record::Meta;
+
+use crate::place::{Place, malformed, unreadable};
+use crate::quantity;
+use crate::spool::{Age, Hits, Origin, Ours, Refusal, Shot, Spool, StreamId, Told};
+
+/// Reads an array of records into `spool`.
+pub(crate) fn read(file: &str, input: &mut dyn Read, spool: &mut Spool) -> Result<()> {
+    let mut reading = Reading { spool, scratch: None };
+    let mut json = serde_json::Deserializer::from_reader(input);
+    let read = Records(&mut reading).deserialize(&mut json).and_then(|()| json.end());
+    let scratch = reading.scratch.take();
+    match (read, scratch) {
+        (_, Some(cause)) => Err(unreadable("the scratch file", &cause)),
+        (Ok(()), None) => Ok(()),
+        (Err(cause), None) => Err(broken(file, &cause)),
+    }
+}
+
+/// serde_json says line and column itself.
+fn broken(file: &str, cause: &serde_json::Error) -> Error {
+    malformed(file, Place::Whole, cause)
+}
+
+/// What the parts of a file are read into.
+struct Reading<'a> {
+    spool: &'a mut Spool,
+    /// Why the scratch file would not take a snapshot.
+    scratch: Option<std::io::Error>,
+}
+
+impl Reading<'_> {
+    fn push(&mut self, stream: StreamId, snapshot: Snapshot) -> Result<(), String> {
+        let shot = snapshot.shot();
+        let told = snapshot.regions.into_iter().filter(|region| !region.is_fake());
+        let mut told = told.map(Region::told).collect::<Result<Vec<_>, _>>()?;
+        match self.spool.push(stream, shot, &mut told) {
+            Ok(()) => Ok(()),
+            Err(Refusal::Sense(cause)) => Err(cause),
+            Err(Refusal::Scratch(cause)) => {
+                let text = cause.to_string();
+                self.scratch = Some(cause);
+                Err(text)
+            }
+        }
+    }
+}
+
+struct Records<'a, 'b>(&'a mut Reading<'b>);
+
+impl<'de> DeserializeSeed<'de> for Records<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Records<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of damo's records")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut records: A) -> Result<(), A::Error> {
+        while records.next_element_seed(Record(self.0))?.is_some() {}
+        Ok(())
+    }
+}
+
+struct Record<'a, 'b>(&'a mut Reading<'b>);
+
+impl<'de> DeserializeSeed<'de> for Record<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Record<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a record of damo's")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut record: A) -> Result<(), A::Error> {
+        let stream = self.0.spool.open();
+        let mut target = None;
+        let mut context = [0; 3];
+        let mut ours = None;
+        let index = |value: Option<Number>| value.map_or(0, |number| number.0 as i64);
+        while let Some(key) = record.next_key::<String>()? {
+            match key.as_str() {
+                "kdamond_idx" => context[0] = index(record.next_value()?),
+                "context_idx" => context[1] = index(record.next_value()?),
+                "scheme_idx" => context[2] = index(record.next_value()?),
+                "target_id" => target = record.next_value::<Option<Id>>()?,
+                "intervals" => {
+                    if let Some(intervals) = record.next_value::<Option<Intervals>>()? {
+                        intervals.check().map_err(de::Error::custom)?;
+                        let stream = &mut self.0.spool.streams[stream.0];
+                        stream.sampling = Some(intervals.sample_us.0);
+                        stream.window = Some(intervals.aggr_us.0);
+                    }
+                }
+                "snapshots" => record.next_value_seed(Snapshots(self.0, stream))?,
+                "tierscope" => ours = Some(record.next_value::<OurRecord>()?),
+                _ => drop(record.next_value::<IgnoredAny>()?),
+            }
+        }
+        let mut origin = Origin { context, ..Origin::target(target.map_or(0, |id| id.0)) };
+        if let Some(ours) = ours {
+            (origin.name, origin.space) = (Some(ours.name), Some(ours.space));
+            if let Some(facts) = ours.recording {
+                let meta = Meta::from_map(&facts).map_err(|key| {
+                    de::Error::custom(format_args!("no sound `{key}` in what tierscope added"))
+                })?;
+                self.0.spool.meta.get_or_insert(meta);
+            }
+        }
+        self.0.spool.adopt(origin);
+        Ok(())
+    }
+}
+
+struct Snapshots<'a, 'b>(&'a mut Reading<'b>, StreamId);
+
+impl<'de> DeserializeSeed<'de> for Snapshots<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Snapshots<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of snapshots")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut snapshots: A) -> Result<(), A::Error> {
+        while let Some(snapshot) = snapshots.next_element()? {
+            self.0.push(self.1, snapshot).map_err(de::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+struct Intervals {
+    sample_us: Micros,
+    aggr_us: Micros,
+}
+
+impl Intervals {
+    fn check(&self) -> Result<(), String> {
+        let (sampling, window) = (self.sample_us.0, self.aggr_us.0);
+        if sampling >= 1.0 && window >= sampling {
+            return Ok(());
+        }
+        Err(format!("intervals of {sampling} ns in {window} ns"))
+    }
+}
+
+/// What tierscope adds to a record; damo passes over it.
+#[derive(Deserialize)]
+struct OurRecord {
+    space: u32,
+    name: String,
+    recording: Option<std::collections::HashMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct Snapshot {
+    start_time: Option<Nanos>,
+    end_time: Nanos,
+    regions: Vec<Region>,
+    sample_interval_us: Option<Micros>,
+    tierscope: Option<OurSnapshot>,
+}
+
+/// What tierscope adds to a snapshot.
+#[derive(Deserialize)]
+struct OurSnapshot {
+    window: u64,
+    samples: u32,
+    profiler_ns: u64,
+    target_ns: u64,
+}
+
+impl Snapshot {
+    fn shot(&self) -> Shot {
+        let sampling = self.sample_interval_us.as_ref().map(|us| us.0).filter(|ns| *ns >= 1.0);
+        let ours = self.tierscope.as_ref().map(|ours| Ours {
+            window: ours.window,
+            samples: ours.samples,
+            cpu: CpuTime {
+                profiler: Duration::from_nanos(ours.profiler_ns),
+                target: Duration::from_nanos(ours.target_ns),
+            },
+        });
+        let start = self.start_time.as_ref().map(|start| start.0);
+        Shot { start, end: self.end_time.0, sampling, ours }
+    }
+}
+
+#[derive(Deserialize)]
+struct Region {
+    start: Bytes,
+    end: Bytes,
+    nr_accesses: Option<Accesses>,
+    age: Option<AgeOf>,
+    tierscope: Option<OurRegion>,
+}
+
+#[derive(Deserialize)]
+struct Accesses {
+    samples: Option<Number>,
+    percent: Option<Number>,
+}
+
+#[derive(Deserialize)]
+struct AgeOf {
+    usec: Option<Micros>,
+    aggr_intervals: Option<Number>,
+}
+
+/// What tierscope adds to a region.
+#[derive(Deserialize)]
+struct OurRegion {
+    hits: f32,
+    samples: u32,
+    level: Option<u8>,
+    confidence: f32,
+}
+
+/// Greatest number of hits that 32-bit floating point counts exactly.
+const MOST_HITS: f64 = (1 << 24) as f64;
+
+impl Region {
+    /// What damo ends a recording of a single window with, in formats without start times.
+    fn is_fake(&self) -> bool {
+        (self.start.0, self.end.0) == (0, 0)
+    }
+
+    fn told(self) -> Result<Told, String> {
+        let mut told = Told::new(self.start.0, self.end.0, 0.0, 0);
+        told.hits = match self.nr_accesses {
+            Some(Accesses { samples: Some(Number(samples)), .. }) => {
+                if !(0.0..=MOST_HITS).contains(&samples) {
+                    return Err(format!("{samples} accesses"));
+                }
+                Hits::Samples(samples as f32)
+            }
+            Some(Accesses { percent: Some(Number(percent)), .. }) => Hits::Percent(percent as f32),
+            _ => Hits::Samples(0.0),
+        };
+        told.age = match self.age {
+            Some(AgeOf { aggr_intervals: Some(Number(age)), .. }) => Age::Windows(age as u32),
+            Some(AgeOf { usec: Some(Micros(nanos)), .. }) => Age::Micros((nanos / 1e3) as u64),
+            _ => Age::Windows(0),
+        };
+        if let Some(ours) = self.tierscope {
+            told.hits = Hits::Samples(ours.hits);
+            told.samples = Some(ours.samples);
+            told.confidence = ours.confidence;
+            let level = |number| Level::new(number).ok_or(format!("page-table level {number}"));
+            told.level = ours.level.map(level).transpose()?;
+        }
+        Ok(told)
+    }
+}
+
+/// A number as JSON has it.
+enum Raw<'a> {
+    Whole(u64),
+    Real(f64),
+    Text(&'a str),
+}
+
+/// Makes a quantity of a number or a text.
+struct Of<T>(&'static str, fn(Raw<'_>) -> Option<T>);
+
+impl<T> Of<T> {
+    fn make<E: de::Error>(&self, raw: Raw<'_>, shown: de::Unexpected<'_>) -> Result<T, E> {
+        self.1(raw).ok_or_else(|| E::invalid_value(shown, &self.0))
+    }
+}
+
+impl<T> Visitor<'_> for Of<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
+        self.make(Raw::Whole(value), de::Unexpected::Unsigned(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<T, E> {
+        self.make(Raw::Real(value as f64), de::Unexpected::Signed(value))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<T, E> {
+        self.make(Raw::Real(value), de::Unexpected::Float(value))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<T, E> {
+        self.make(Raw::Text(value), de::Unexpected::Str(value))
+    }
+}
+
+/// Whole numbers of a float that holds one.
+fn whole(value: f64) -> Option<u64> {
+    (0.0..u64::MAX as f64).contains(&value).then_some(value as u64)
+}
+
+macro_rules! quantity {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $what:literal, $make:expr) => {
+        $(#[$doc])*
+        struct $name($inner);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+                json.deserialize_any(Of($what, $make)).map($name)
+            }
+        }
+    };
+}
+
+quantity!(
+    /// A count or a share.
+    Number(f64),
+    "a number",
+    |raw| match raw {
+        Raw::Whole(value) => Some(value as f64),
+        Raw::Real(value) => Some(value),
+        Raw::Text(text) => quantity::number(text),
+    }
+);
+quantity!(
+    /// An address.
+    Bytes(u64),
+    "an address",
+    |raw| match raw {
+        Raw::Whole(value) => Some(value),
+        Raw::Real(value) => whole(value),
+        Raw::Text(text) => quantity::bytes(text),
+    }
+);
+quantity!(
+    /// A moment in ns.
+    Nanos(u64),
+    "a time",
+    |raw| match raw {
+        Raw::Whole(value) => Some(value),
+        Raw::Real(value) => whole(value),
+        Raw::Text(text) => text.parse().ok().or_else(|| whole(quantity::nanos(text, 1.0)?)),
+    }
+);
+quantity!(
+    /// A time given in us, in ns.
+    Micros(f64),
+    "a time in microseconds",
+    |raw| match raw {
+        Raw::Whole(value) => Some(value as f64 * 1e3),
+        Raw::Real(value) => Some(value * 1e3),
+        Raw::Text(text) => quantity::nanos(text, 1e3),
+    }
+);
+quantity!(
+    /// The id of a target; of early kernels an address of theirs.
+    Id(i64),
+    "the id of a target",
+    |raw| match raw {
+        Raw::Whole(value) => Some(value as i64),
+        Raw::Real(value) => Some(value as i64),
+        Raw::Text(text) => quantity::bytes(text).map(|id| id as i64),
+    }
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::tests::in_memory;
+
+    fn spooled(text: &str) -> Result<Spool> {
+        let mut spool = in_memory();
+        read("x", &mut text.as_bytes(), &mut spool).map(|()| spool)
+    }
+
+    /// As damo writes it today, and with the order of keys turned.
+    const RECORD: &str = r#"[{"kdamond_idx": 0, "context_idx": null,
+        "intervals": {"sample_us": "5000", "aggr_us": "100 ms", "ops_update_us": "1000000",
+                      "intervals_goal": {"access_bp": "0 %"}},
+        "scheme_idx": null, "target_id": "3", "scheme_filters": [],
+        "snapshots": [{"start_time": "1000000", "end_time": 101000000, "regions": [
+            {"start": "4,096", "end": "8.000 KiB", "nr_accesses": {"samples": 7, "percent": null},
+             "age": {"usec": null, "aggr_intervals": "1,002"}, "probe_hits": [], "sz_filter_passed": "0 B"},
+            {"start": "8,192", "end": "12,288", "nr_accesses": {"samples": null, "percent": 50},
+             "age": {"usec": "1 s 200 ms", "aggr_intervals": null}}],
+            "total_bytes": "8192", "damos_stats": null, "sample_interval_us": null}],
+        "data_source": "unknown"}]"#;
+
+    #[test]
+    fn a_record_of_damos_is_read() {
+        let mut spool = spooled(RECORD).unwrap();
+        let stream = &spool.streams[0];
+        assert_eq!(stream.origin.as_ref().unwrap().target, 3);
+        assert_eq!((stream.sampling, stream.window), (Some(5e6), Some(100e6)));
+        let (shot, at, count) = stream.shots[0].clone();
+        assert_eq!((shot.start, shot.end), (Some(1_000_000), 101_000_000));
+        let mut regions = Vec::new();
+        spool.regions(at, count, &mut regions).unwrap();
+        assert_eq!(regions[0], Told::new(4096, 8192, 7.0, 1002));
+        assert_eq!(
+            (regions[1].hits, regions[1].age),
+            (Hits::Percent(50.0), Age::Micros(1_200_000))
+        );
+    }
+
+    #[test]
+    fn errors_say_line_and_column() {
+        let said = |text: &str| spooled(text).err().unwrap().to_string();
+        let text = said(&RECORD[..400]);
+        assert!(text.contains("EOF") && text.contains("line 6"), "{text}");
+        let text = said(&RECORD.replace("\"4,096\"", "\"four\""));
+        assert!(text.contains("expected an address at line 6"), "{text}");
+        let text = said(&RECORD.replace("\"8,192\"", "\"8,191\""));
+        assert!(text.contains("overlap") && text.contains("line 10"), "{text}");
+        assert!(said("{}").contains("expected an array of damo's records"));
+        assert!(said(&RECORD.replace("5000", "0")).contains("intervals"));
+        assert!(said(&format!("{RECORD}x")).contains("trailing"));
+    }
+}

@@ -1,0 +1,8 @@
+//! What damo (github.com/damonitor/damo) writes and reads.
+
+pub(crate) mod json;
+pub(crate) mod record_file;
+pub(crate) mod trace;
+mod write;
+
+pub use write::{Shape, write};

@@ -1,0 +1,301 @@
+//! The tracepoint `damon:damon_aggregated` as text: of `perf script`, `trace-cmd report` or ftrace.
+//!
+//! `kdamond.0  4452 [000] 82877.315633: damon:damon_aggregated: target_id=0 nr_regions=17
+//! 140731667070976-140731668037632: 0 3`: time, target, regions of the target, a region, accesses, age
+//! (which kernels before 5.17 do not tell).
+
+use std::collections::HashMap;
+
+use tierscope_core::Result;
+
+use crate::place::{Place, excerpt, malformed, unreadable};
+use crate::spool::{Origin, Refusal, Shot, Spool, StreamId, Told, nanos_of};
+
+/// The event, with and without its system.
+const EVENTS: [&str; 2] = ["damon:damon_aggregated:", "damon_aggregated:"];
+/// Told whenever the kernel tunes its intervals (Linux 6.17).
+const TUNE: [&str; 2] = ["damon:damon_monitor_intervals_tune:", "damon_monitor_intervals_tune:"];
+/// Tells only regions that a scheme is about to be applied to.
+const BEFORE_APPLY: &str = "damos_before_apply:";
+
+/// What a line is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Line {
+    /// A region of a window.
+    Region(Event),
+    /// The sampling interval from now on, in ns.
+    Tuned(f64),
+    /// A region before a scheme is applied.
+    BeforeApply,
+    /// Anything else.
+    Other,
+}
+
+/// One region as the kernel told it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Event {
+    time: u64,
+    target: i64,
+    regions: u64,
+    start: u64,
+    end: u64,
+    accesses: i64,
+    age: i64,
+}
+
+/// Understands a line; the item that is wrong if it is one of DAMON's and damaged.
+pub(crate) fn parse(line: &str) -> Result<Line, &'static str> {
+    let mut words = line.split_ascii_whitespace();
+    let mut before = None;
+    for word in words.by_ref() {
+        if EVENTS.contains(&word) {
+            let time = before.and_then(seconds).ok_or("time")?;
+            return event(time, &words.collect::<Vec<_>>()).map(Line::Region);
+        }
+        if TUNE.contains(&word) {
+            let micros = words.next().and_then(|w| w.strip_prefix("sample_us=")?.parse().ok());
+            return micros.map(|us: u32| Line::Tuned(f64::from(us) * 1e3)).ok_or("sample_us");
+        }
+        if word.ends_with(BEFORE_APPLY) {
+            return Ok(Line::BeforeApply);
+        }
+        before = Some(word);
+    }
+    Ok(Line::Other)
+}
+
+/// `82877.315633:` in ns.
+pub(crate) fn seconds(word: &str) -> Option<u64> {
+    let (seconds, fraction) = word.strip_suffix(':')?.split_once('.')?;
+    if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let nanos: u64 = fraction.parse().ok()?;
+    nanos_of(seconds.parse().ok()?, nanos * 10u64.pow(9 - fraction.len() as u32))
+}
+
+fn event(time: u64, words: &[&str]) -> Result<Event, &'static str> {
+    let field = |index: usize, name: &'static str| {
+        let value = words.get(index).and_then(|word| word.strip_prefix(name)?.strip_prefix('='));
+        value.ok_or(name)
+    };
+    let target = field(0, "target_id")?;
+    let signed = target.parse().ok();
+    let target = signed.or_else(|| target.parse::<u64>().ok().map(|id| id as i64));
+    let target = target.ok_or("target_id")?;
+    let regions = field(1, "nr_regions")?.parse().map_err(|_| "nr_regions")?;
+    let range = words.get(2).and_then(|word| word.strip_suffix(':')?.split_once('-'));
+    let (start, end) = range.ok_or("address range")?;
+    let number = |index: usize| words.get(index).and_then(|word| word.parse().ok());
+    Ok(Event {
+        time,
+        target,
+        regions,
+        start: start.parse().map_err(|_| "start of the address range")?,
+        end: end.parse().map_err(|_| "end of the address range")?,
+        accesses: number(3).ok_or("number of accesses")?,
+        age: match words.get(4) {
+            Some(_) => number(4).ok_or("age")?,
+            None => 0,
+        },
+    })
+}
+
+/// Puts events together to snapshots, target by target.
+#[derive(Default)]
+pub(crate) struct Reader {
+    targets: HashMap<i64, Pending>,
+    sampling: Option<f64>,
+    before_apply: u64,
+}
+
+/// A snapshot of which some regions were told.
+struct Pending {
+    stream: StreamId,
+    regions: Vec<Told>,
+    expected: u64,
+    /// Of the first region.
+    time: u64,
+    line: u64,
+    last_end: Option<u64>,
+}
+
+impl Reader {
+    /// Takes a line in; whether it was one of DAMON's.
+    pub(crate) fn line(
+        &mut self,
+        file: &str,
+        number: u64,
+        text: &str,
+        spool: &mut Spool,
+    ) -> Result<bool> {
+        let missing = |item: &str| {
+            let cause = format!("no {item} in {}", excerpt(text.as_bytes()));
+            malformed(file, Place::Line(number), cause)
+        };
+        match parse(text).map_err(missing)? {
+            Line::Region(event) => self.event(file, number, &event, spool)?,
+            Line::Tuned(sampling) => self.sampling = Some(sampling),
+            Line::BeforeApply => self.before_apply += 1,
+            Line::Other => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn event(&mut self, file: &str, line: u64, event: &Event, spool: &mut Spool) -> Result<()> {
+        let pending = self.targets.entry(event.target).or_insert_with(|| Pending {
+            stream: spool.stream(&Origin::target(event.target)),
+            regions: Vec::new(),
+            expected: event.regions,
+            time: event.time,
+            line,
+            last_end: None,
+        });
+        if pending.last_end.is_some_and(|last| event.time < last) {
+            let cause = "time goes backwards: the lines are not in order of time";
+            return Err(malformed(file, Place::Line(line), cause));
+        }
+        // Events are lost when the ring buffer overflows; a new window shows by its address.
+        let goes_on = event.regions == pending.expected
+            && pending.regions.last().is_none_or(|last| last.end <= event.start);
+        if !pending.regions.is_empty() && !goes_on {
+            pending.give_up(spool);
+        }
+        if pending.regions.is_empty() {
+            (pending.expected, pending.time, pending.line) = (event.regions, event.time, line);
+        }
+        let hits = u32::try_from(event.accesses).ok().filter(|hits| *hits <= 1 << 24);
+        match hits {
+            Some(hits) => {
+                let age = u32::try_from(event.age.max(0)).unwrap_or(u32::MAX);
+                pending.regions.push(Told::new(event.start, event.end, hits as f32, age));
+            }
+            // damo ends a recording of one window with a region of -1 accesses, for its time.
+            None if event.accesses == -1 && event.end == 0 => return Ok(()),
+            None => {
+                let cause = format!("{} accesses", event.accesses);
+                return Err(malformed(file, Place::Line(line), cause));
+            }
+        }
+        if pending.regions.len() as u64 >= pending.expected {
+            pending.push(file, self.sampling, spool)?;
+        }
+        Ok(())
+    }
+
+    /// What is left is incomplete.
+    pub(crate) fn finish(&mut self, file: &str, spool: &mut Spool) -> Result<()> {
+        let open = self.targets.values_mut().filter(|pending| !pending.regions.is_empty());
+        open.for_each(|pending| pending.give_up(spool));
+        if self.targets.is_empty() && self.before_apply > 0 {
+            let cause = "it holds damos_before_apply events only, which do not tell all regions";
+            return Err(malformed(file, Place::Whole, cause));
+        }
+        Ok(())
+    }
+}
+
+impl Pending {
+    fn give_up(&mut self, spool: &mut Spool) {
+        self.regions.clear();
+        self.last_end = Some(self.time);
+        spool.incomplete += 1;
+    }
+
+    fn push(&mut self, file: &str, sampling: Option<f64>, spool: &mut Spool) -> Result<()> {
+        let shot = Shot { start: self.last_end, end: self.time, sampling, ours: None };
+        let pushed = spool.push(self.stream, shot, &mut self.regions);
+        pushed.map_err(|refusal| match refusal {
+            Refusal::Sense(cause) => malformed(file, Place::Line(self.line), cause),
+            Refusal::Scratch(cause) => unreadable("the scratch file", &cause),
+        })?;
+        self.regions.clear();
+        self.last_end = Some(self.time);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::tests::in_memory;
+
+    const LINE: &str = "  kdamond.0  4452 [000] 82877.315633: damon:damon_aggregated: \
+                        target_id=18446623435582458880 nr_regions=17 140731667070976-140731668037632: 0 3";
+
+    #[test]
+    fn lines_of_every_tool_are_understood() {
+        let expected = Event {
+            time: 82_877_315_633_000,
+            target: 18_446_623_435_582_458_880u64 as i64,
+            regions: 17,
+            start: 140_731_667_070_976,
+            end: 140_731_668_037_632,
+            accesses: 0,
+            age: 3,
+        };
+        assert_eq!(parse(LINE), Ok(Line::Region(expected)));
+        let trace_cmd =
+            LINE.replace("4452 [000]", "4452 [000] .....").replace("damon:damon", "damon");
+        assert_eq!(parse(&trace_cmd), Ok(Line::Region(expected)));
+        let old = LINE.trim_end_matches(" 3");
+        assert_eq!(parse(old), Ok(Line::Region(Event { age: 0, ..expected })));
+        let tuned = "kdamond.0 1 [0] 5.5: damon:damon_monitor_intervals_tune: sample_us=80000";
+        assert_eq!(parse(tuned), Ok(Line::Tuned(80e6)));
+        assert_eq!(parse("# perf script"), Ok(Line::Other));
+    }
+
+    #[test]
+    fn what_is_damaged_is_named() {
+        assert_eq!(parse(&LINE.replace("82877.315633", "x")), Err("time"));
+        assert_eq!(parse(LINE.split(" nr_").next().unwrap()), Err("nr_regions"));
+        assert_eq!(parse(LINE.trim_end_matches(" 0 3")), Err("number of accesses"));
+        assert_eq!(parse(&LINE.replace("140731668037632", "é")), Err("end of the address range"));
+    }
+
+    fn lines(text: &[(u64, i64, u64, u64)]) -> Result<Spool> {
+        let (mut spool, mut reader) = (in_memory(), Reader::default());
+        for (number, (time, target, regions, start)) in text.iter().enumerate() {
+            let line = format!(
+                "k 1 [0] {time}.5: damon_aggregated: target_id={target} nr_regions={regions} {start}-{}: 1 1",
+                start + 10
+            );
+            reader.line("x", number as u64 + 1, &line, &mut spool)?;
+        }
+        reader.finish("x", &mut spool)?;
+        Ok(spool)
+    }
+
+    // The second region of the second window is lost; the last window is cut off.
+    #[test]
+    fn windows_of_which_a_part_is_lost_are_left_out() {
+        let spool = lines(&[
+            (1, 0, 2, 0),
+            (1, 0, 2, 10),
+            (2, 0, 2, 0),
+            (3, 0, 2, 0),
+            (3, 0, 2, 10),
+            (4, 0, 2, 0),
+        ]);
+        let spool = spool.unwrap();
+        let shots: Vec<_> = spool.streams[0].shots.iter().map(|(s, ..)| (s.start, s.end)).collect();
+        let time = |s: u64| s * 1_000_000_000 + 500_000_000;
+        assert_eq!(shots, [(None, time(1)), (Some(time(2)), time(3))]);
+        assert_eq!(spool.incomplete, 2);
+    }
+
+    #[test]
+    fn time_does_not_go_backwards() {
+        let error = lines(&[(5, 0, 1, 0), (4, 0, 1, 0)]).err().unwrap().to_string();
+        assert!(error.contains("line 2: time goes backwards"), "{error}");
+    }
+
+    #[test]
+    fn events_of_schemes_alone_are_refused() {
+        let (mut spool, mut reader) = (in_memory(), Reader::default());
+        let line = "k 1 [0] 1.5: damon:damos_before_apply: ctx_idx=0 scheme_idx=0 target_idx=0";
+        assert!(reader.line("x", 1, line, &mut spool).unwrap());
+        let error = reader.finish("x", &mut spool).unwrap_err().to_string();
+        assert!(error.contains("damos_before_apply"), "{error}");
+    }
+}

@@ -1,0 +1,251 @@
+//! A recording as the JSON that `damo report` reads.
+//!
+//! damo keeps one record a target, a recording one window for all: the first space is written as the
+//! windows come, the others wait in a scratch file. What damo has no word for (fractional counts,
+//! looks at a region, level, confidence, CPU time) stands under keys `tierscope`, which damo passes over
+//! and our import reads.
+
+use std::collections::BTreeMap;
+use std::io::{self, SeekFrom, Write};
+
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use serde_json::json;
+use tierscope_core::{Region, SpaceId};
+use tierscope_record::{Commit, Recording};
+
+use crate::spool::Scratch;
+use crate::tables::{Failure, Tick};
+
+/// How damo keeps its JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// As text.
+    Plain,
+    /// zlib-compressed, as `damo record` writes it.
+    Compressed,
+}
+
+/// Writes all windows of `recording`; `scratch` has to be empty.
+///
+/// # Errors
+/// If the recording cannot be read, or `out` or `scratch` will not take it.
+pub fn write(
+    recording: &Recording,
+    shape: Shape,
+    out: &mut dyn Write,
+    scratch: &mut dyn Scratch,
+    tick: Tick<'_>,
+) -> Result<(), Failure> {
+    match shape {
+        Shape::Plain => Writer::new(recording, out, scratch).all(tick)?,
+        Shape::Compressed => {
+            let mut zlib = ZlibEncoder::new(&mut *out, Compression::default());
+            Writer::new(recording, &mut zlib, scratch).all(tick)?;
+            zlib.finish()?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+struct Writer<'a> {
+    recording: &'a Recording,
+    out: &'a mut dyn Write,
+    scratch: &'a mut dyn Scratch,
+    spilled: u64,
+    /// The space that is written at once.
+    first: Option<SpaceId>,
+    /// Whether it has a snapshot.
+    begun: bool,
+    others: BTreeMap<SpaceId, Other>,
+    text: Vec<u8>,
+}
+
+/// A space whose snapshots wait.
+struct Other {
+    name: String,
+    parts: Vec<(u64, usize)>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(recording: &'a Recording, out: &'a mut dyn Write, scratch: &'a mut dyn Scratch) -> Self {
+        let (others, text) = (BTreeMap::new(), Vec::new());
+        Self { recording, out, scratch, spilled: 0, first: None, begun: false, others, text }
+    }
+
+    fn all(mut self, tick: Tick<'_>) -> Result<(), Failure> {
+        self.out.write_all(b"[")?;
+        let windows = self.recording.commits().len();
+        for index in 0..windows {
+            self.window(index)?;
+            tick(index as u64 + 1, windows as u64);
+        }
+        if self.first.is_some() {
+            self.out.write_all(TAIL)?;
+        }
+        self.waiting()?;
+        self.out.write_all(b"]\n")?;
+        Ok(())
+    }
+
+    fn window(&mut self, index: usize) -> Result<(), Failure> {
+        let snapshot = self.recording.snapshot(index)?;
+        let first = match self.first {
+            Some(first) => first,
+            None => self.begin(index, snapshot.regions.first())?,
+        };
+        let row = &self.recording.commits()[index];
+        // A window without regions is one, too.
+        if snapshot.regions.is_empty() {
+            self.snapshot(first, index, row, &[])?;
+        }
+        for regions in snapshot.regions.chunk_by(|a, b| a.range.space == b.range.space) {
+            self.snapshot(regions[0].range.space, index, row, regions)?;
+        }
+        Ok(())
+    }
+
+    /// Begins the record of the first space.
+    fn begin(&mut self, index: usize, region: Option<&Region>) -> Result<SpaceId, Failure> {
+        let layout = self.recording.layout(index)?;
+        let known = layout.spaces.first().map(|space| space.id);
+        let space = region.map(|region| region.range.space).or(known).unwrap_or_default();
+        let name = layout.space_name(space);
+        self.head(space, &name, true)?;
+        self.first = Some(space);
+        Ok(space)
+    }
+
+    fn head(&mut self, space: SpaceId, name: &str, first: bool) -> io::Result<()> {
+        let meta = self.recording.meta();
+        let micros = |span: std::time::Duration| span.as_micros().max(1) as u64;
+        let intervals = json!({
+            "sample_us": micros(meta.sampling),
+            "aggr_us": micros(meta.window),
+            "ops_update_us": 1_000_000,
+        });
+        let mut ours = json!({"space": space.0, "name": name});
+        if first {
+            ours["recording"] = json!(meta.to_map());
+        }
+        let comma = if first { "" } else { "," };
+        write!(
+            self.out,
+            "{comma}\n{{\"kdamond_idx\": 0, \"context_idx\": 0, \"intervals\": {intervals}, \
+             \"scheme_idx\": null, \"target_id\": {}, \"scheme_filters\": [], \
+             \"data_source\": \"tierscope\", \"tierscope\": {ours}, \"snapshots\": [",
+            space.0
+        )
+    }
+
+    /// Writes a snapshot of `space` where it belongs.
+    fn snapshot(
+        &mut self,
+        space: SpaceId,
+        index: usize,
+        row: &Commit,
+        regions: &[Region],
+    ) -> Result<(), Failure> {
+        let nominal = self.nominal();
+        self.text.clear();
+        push_snapshot(row, regions, nominal, &mut self.text)?;
+        if self.first == Some(space) {
+            self.out.write_all(if self.begun { b"," } else { b"" })?;
+            self.begun = true;
+            return Ok(self.out.write_all(&self.text)?);
+        }
+        if !self.others.contains_key(&space) {
+            let name = self.recording.layout(index)?.space_name(space).to_string();
+            self.others.insert(space, Other { name, parts: Vec::new() });
+        }
+        self.scratch.write_all(&self.text)?;
+        let part = (self.spilled, self.text.len());
+        self.spilled += self.text.len() as u64;
+        if let Some(other) = self.others.get_mut(&space) {
+            other.parts.push(part);
+        }
+        Ok(())
+    }
+
+    /// Writes the records of the spaces that waited.
+    fn waiting(&mut self) -> Result<(), Failure> {
+        for (space, other) in std::mem::take(&mut self.others) {
+            self.head(space, &other.name, false)?;
+            for (index, (at, length)) in other.parts.into_iter().enumerate() {
+                self.text.resize(length, 0);
+                self.scratch.seek(SeekFrom::Start(at))?;
+                self.scratch.read_exact(&mut self.text)?;
+                self.out.write_all(if index == 0 { b"" } else { b"," })?;
+                self.out.write_all(&self.text)?;
+            }
+            self.out.write_all(TAIL)?;
+        }
+        Ok(())
+    }
+
+    /// Looks in a window, as damo works it out.
+    fn nominal(&self) -> f64 {
+        let meta = self.recording.meta();
+        (meta.window.as_secs_f64() / meta.sampling.as_secs_f64()).max(1.0)
+    }
+}
+
+/// Ends a record.
+const TAIL: &[u8] = b"\n]}";
+
+fn push_snapshot(
+    row: &Commit,
+    regions: &[Region],
+    nominal: f64,
+    text: &mut Vec<u8>,
+) -> io::Result<()> {
+    let bytes: u64 = regions.iter().map(|r| r.range.bytes()).fold(0, u64::saturating_add);
+    write!(
+        text,
+        "\n{{\"start_time\": {}, \"end_time\": {}, \"total_bytes\": {bytes}, \"damos_stats\": null, \
+         \"sample_interval_us\": null, \"tierscope\": {{\"window\": {}, \"samples\": {}, \
+         \"profiler_ns\": {}, \"target_ns\": {}}}, \"regions\": [",
+        row.start.0,
+        row.end.0,
+        row.window,
+        row.samples,
+        row.cpu.profiler.as_nanos(),
+        row.cpu.target.as_nanos(),
+    )?;
+    for (index, region) in regions.iter().enumerate() {
+        text.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
+        push_region(row, region, nominal, text)?;
+    }
+    text.extend_from_slice(b"]}");
+    Ok(())
+}
+
+fn push_region(row: &Commit, region: &Region, nominal: f64, text: &mut Vec<u8>) -> io::Result<()> {
+    let accesses = accesses(region, nominal);
+    write!(
+        text,
+        "{{\"start\": {}, \"end\": {}, \"nr_accesses\": {{\"samples\": {accesses}, \"percent\": null}}, \
+         \"age\": {{\"usec\": null, \"aggr_intervals\": {}}}, \"sz_filter_passed\": 0",
+        region.range.start, region.range.end, region.age
+    )?;
+    let damo_says_it_all = region.hits == accesses as f32
+        && region.samples == row.samples
+        && region.level.is_none()
+        && region.confidence == 1.0;
+    if !damo_says_it_all {
+        let level = region.level.map_or("null".into(), |level| level.number().to_string());
+        write!(
+            text,
+            ", \"tierscope\": {{\"hits\": {}, \"samples\": {}, \"level\": {level}, \"confidence\": {}}}",
+            region.hits, region.samples, region.confidence
+        )?;
+    }
+    text.push(b'}');
+    Ok(())
+}
+
+/// Accesses of so many looks as DAMON takes: whole, and none only where there was none.
+fn accesses(region: &Region, nominal: f64) -> u64 {
+    let accesses = (region.frequency() * nominal).round() as u64;
+    if region.samples > 0 && region.hits > 0.0 { accesses.max(1) } else { accesses }
+}

@@ -1,0 +1,410 @@
+//! Foreign files as a recording.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use flate2::bufread::ZlibDecoder;
+use tierscope_core::drive::Sink;
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_record::Meta;
+
+use crate::damo::{json, record_file, trace};
+use crate::merge::merge;
+use crate::perf::{self, Grain};
+use crate::place::{Place, excerpt, malformed, unreadable};
+use crate::spool::{Scratch, Spool, span};
+use crate::tables::Tick;
+
+/// A format that can be imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// damo's JSON.
+    DamoJson,
+    /// The same, zlib-compressed: what `damo record` writes.
+    DamoJsonCompressed,
+    /// The record file of old kernels' debugfs.
+    DamoRecord,
+    /// A perf.data file of `damon:damon_aggregated` or of sampled accesses; read with `perf script`.
+    PerfData,
+    /// Text of `perf script` or `trace-cmd report`.
+    Text,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: [Format; 5] = [
+        Format::DamoJson,
+        Format::DamoJsonCompressed,
+        Format::DamoRecord,
+        Format::PerfData,
+        Format::Text,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::DamoJson => "damo-json",
+            Format::DamoJsonCompressed => "damo-json-compressed",
+            Format::DamoRecord => "damo-record",
+            Format::PerfData => "perf-data",
+            Format::Text => "text",
+        }
+    }
+
+    /// One line for people.
+    #[must_use]
+    pub fn about(self) -> &'static str {
+        match self {
+            Format::DamoJson => "JSON of damo",
+            Format::DamoJsonCompressed => "JSON of damo, zlib-compressed (damo's default)",
+            Format::DamoRecord => "record file of DAMON's debugfs in old kernels",
+            Format::PerfData => {
+                "perf.data with damon_aggregated events or memory samples (needs perf)"
+            }
+            Format::Text => {
+                "perf script or trace-cmd report: damon_aggregated events or memory samples"
+            }
+        }
+    }
+
+    /// By how a file begins.
+    fn of(start: &[u8]) -> Self {
+        let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
+        match start {
+            _ if start.starts_with(record_file::MARK) => Format::DamoRecord,
+            _ if start.starts_with(b"PERFILE2") => Format::PerfData,
+            [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => Format::DamoJsonCompressed,
+            _ if first == Some(&b'[') => Format::DamoJson,
+            _ => Format::Text,
+        }
+    }
+}
+
+/// What is not in the files.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The format; `None` to tell it by the file.
+    pub format: Option<Format>,
+    /// Sampling interval, where the file does not tell, and of samples.
+    pub sampling: Duration,
+    /// Windows into which samples are put.
+    pub window: Duration,
+    /// log2 of the bytes of the blocks into which samples are put.
+    pub block_shift: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            format: None,
+            sampling: Duration::from_millis(5),
+            window: Duration::from_millis(200),
+            block_shift: 21,
+        }
+    }
+}
+
+/// Files that were read, on their way into a recording.
+pub struct Imported {
+    spool: Spool,
+    options: Options,
+    formats: Vec<Format>,
+    files: Vec<String>,
+    modified: SystemTime,
+    sampled: bool,
+}
+
+/// Reads `files`, snapshots into `scratch`, which has to be empty. `tick` is told bytes read, bytes in all.
+///
+/// # Errors
+/// [`ErrorKind::Data`] with file and place for what is of no known format, damaged or cut short;
+/// [`ErrorKind::Usage`] if a file is not there.
+pub fn import(
+    files: &[PathBuf],
+    options: Options,
+    scratch: Box<dyn Scratch>,
+    tick: Tick<'_>,
+) -> Result<Imported> {
+    let mut imported = Imported::new(options, scratch);
+    let length = |path: &PathBuf| path.metadata().map_or(0, |m| m.len());
+    let all: u64 = files.iter().map(length).sum();
+    let mut done = 0;
+    for path in files {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|e| unreadable(&name, &e))?;
+        let metadata = file.metadata().map_err(|e| unreadable(&name, &e))?;
+        if metadata.is_dir() {
+            return Err(malformed(&name, Place::Whole, "it is a directory"));
+        }
+        imported.modified = imported.modified.max(metadata.modified().unwrap_or(UNIX_EPOCH));
+        let mut input = Counted { input: BufReader::with_capacity(1 << 18, file), done, all, tick };
+        imported.read(&name, Some(path), &mut input)?;
+        done += metadata.len();
+    }
+    imported.check()?;
+    Ok(imported)
+}
+
+/// As [`import`], of a file called `name` that `input` gives.
+///
+/// # Errors
+/// As [`import`]; a perf.data file has to be on disk.
+pub fn read(
+    name: &str,
+    input: &mut dyn BufRead,
+    options: Options,
+    scratch: Box<dyn Scratch>,
+) -> Result<Imported> {
+    let mut imported = Imported::new(options, scratch);
+    imported.read(name, None, input)?;
+    imported.check()?;
+    Ok(imported)
+}
+
+impl Imported {
+    fn new(options: Options, scratch: Box<dyn Scratch>) -> Self {
+        Self {
+            spool: Spool::new(scratch),
+            options,
+            formats: Vec::new(),
+            files: Vec::new(),
+            modified: UNIX_EPOCH,
+            sampled: false,
+        }
+    }
+
+    fn read(&mut self, name: &str, path: Option<&Path>, input: &mut dyn BufRead) -> Result<()> {
+        let start = input.fill_buf().map_err(|e| unreadable(name, &e))?;
+        if start.is_empty() {
+            return Err(malformed(name, Place::Whole, "it is empty"));
+        }
+        let format = self.options.format.unwrap_or_else(|| Format::of(start));
+        self.files.push(name.to_owned());
+        self.formats.push(format);
+        match format {
+            Format::DamoJson => json::read(name, &mut { input }, &mut self.spool),
+            Format::DamoJsonCompressed => {
+                json::read(name, &mut ZlibDecoder::new(input), &mut self.spool)
+            }
+            Format::DamoRecord => record_file::read(name, input, &mut self.spool),
+            Format::Text => self.text(name, input),
+            Format::PerfData => match path {
+                Some(path) => self.perf_data(name, path),
+                None => Err(malformed(name, Place::Whole, "perf.data is read from a file only")),
+            },
+        }
+    }
+
+    /// Lets perf print the file: it alone knows all of its format.
+    fn perf_data(&mut self, name: &str, path: &Path) -> Result<()> {
+        let mut perf = Command::new("perf");
+        perf.args(["script", "--force", "-i"]).arg(path);
+        let spawned =
+            perf.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut child = spawned.map_err(|e| {
+            Error::new(ErrorKind::Missing, format!("cannot import {name}"))
+                .cause(format_args!("`perf script` cannot be run: {e}"))
+                .remedy(
+                    "install perf (linux-perf), or print it elsewhere: \
+                         `perf script --force -i FILE > FILE.txt`, and import that",
+                )
+        })?;
+        let read = match child.stdout.take() {
+            Some(stdout) => self.text(name, &mut BufReader::<ChildStdout>::new(stdout)),
+            None => Ok(()),
+        };
+        let status = child.wait().map_err(|e| unreadable(name, &e))?;
+        if !status.success() {
+            let cause = format!("`perf script` ended with {status}");
+            return Err(malformed(name, Place::Whole, cause));
+        }
+        read
+    }
+
+    /// Lines of DAMON's tracepoint, or samples; whichever comes first.
+    fn text(&mut self, name: &str, input: &mut dyn BufRead) -> Result<()> {
+        let grain = Grain {
+            sampling: self.options.sampling,
+            window: self.options.window,
+            shift: self.options.block_shift,
+        };
+        let mut damon = trace::Reader::default();
+        let mut samples = perf::Reader::new(grain);
+        let (mut is_damon, mut is_samples) = (false, false);
+        let mut lines = Lines { name, input, number: 0, line: Vec::new(), first: None };
+        while lines.advance()? {
+            let text = String::from_utf8_lossy(&lines.line);
+            let number = lines.number;
+            if !is_samples && damon.line(name, number, &text, &mut self.spool)? {
+                is_damon = true;
+            } else if !is_damon && samples.line(name, number, &text, &mut self.spool)? {
+                is_samples = true;
+            }
+        }
+        if !is_damon && !is_samples {
+            let first = lines.first.unwrap_or_default();
+            let cause =
+                format!("no line of it is an event of perf or trace-cmd: it begins with {first}");
+            return Err(malformed(name, Place::Line(1), cause));
+        }
+        self.sampled |= is_samples;
+        damon.finish(name, &mut self.spool)?;
+        samples.finish(&mut self.spool)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.windows() > 0 {
+            return Ok(());
+        }
+        let cause = "it holds no snapshot";
+        Err(malformed(&self.files.join(", "), Place::Whole, cause))
+    }
+
+    /// Snapshots that were read, of each target.
+    #[must_use]
+    pub fn windows(&self) -> u64 {
+        self.spool.streams.iter().map(|stream| stream.shots.len() as u64).sum()
+    }
+
+    /// Windows that were left out since a part of them is missing.
+    #[must_use]
+    pub fn incomplete(&self) -> u64 {
+        self.spool.incomplete
+    }
+
+    /// Samples that were left out: without an address, or of the kernel's memory.
+    #[must_use]
+    pub fn unused_samples(&self) -> u64 {
+        self.spool.unused_samples
+    }
+
+    /// What the recording will say of itself. That of a recording which was exported comes back.
+    #[must_use]
+    pub fn meta(&self, command: &str) -> Meta {
+        let formats: Vec<&str> = self.formats.iter().map(|format| format.name()).collect();
+        let mut meta = self.spool.meta.clone().unwrap_or_else(|| self.guessed_meta());
+        meta.annotations.insert("imported_from".into(), self.files.join(" "));
+        meta.annotations.insert("imported_format".into(), formats.join(" "));
+        meta.annotations.insert("import_command".into(), command.into());
+        meta
+    }
+
+    fn guessed_meta(&self) -> Meta {
+        let told = self.spool.streams.iter().find_map(|s| s.sampling.zip(s.window));
+        let shots =
+            || self.spool.streams.iter().flat_map(|s| s.shots.iter().map(|(shot, ..)| shot));
+        let first = shots().map(|shot| shot.start.unwrap_or(shot.end)).min().unwrap_or(0);
+        let last = shots().map(|shot| shot.end).max().unwrap_or(0);
+        let most = self.spool.streams.iter().map(|stream| stream.shots.len() as u64).max();
+        let mean = Duration::from_nanos((last - first) / most.unwrap_or(1).max(1));
+        let targets = match self.spool.streams.len() {
+            1 => "1 target".to_owned(),
+            n => format!("{n} targets"),
+        };
+        Meta {
+            instrument: if self.sampled { "perf-samples" } else { "kernel-damon" }.into(),
+            sampling: told.map_or(self.options.sampling, |(sampling, _)| span(sampling)),
+            window: told.map_or(mean, |(_, window)| span(window)),
+            target: format!("{targets} of {}", self.files.join(", ")),
+            // Files are written at the end, more or less.
+            started: self
+                .modified
+                .checked_sub(Duration::from_nanos(last - first))
+                .unwrap_or(UNIX_EPOCH),
+            ..Meta::default()
+        }
+    }
+
+    /// Writes the windows in order of time; gives their number.
+    ///
+    /// # Errors
+    /// Those of `sink`; [`ErrorKind::Io`] if the scratch file cannot be read back.
+    pub fn write(mut self, sink: &mut dyn Sink, tick: Tick<'_>) -> Result<u64> {
+        merge(&mut self.spool, self.options.sampling, sink, tick)
+    }
+}
+
+/// No line of an event is as long.
+const LONGEST_LINE: u64 = 1 << 16;
+
+/// Lines of a text, one at a time.
+struct Lines<'a> {
+    name: &'a str,
+    input: &'a mut dyn BufRead,
+    number: u64,
+    line: Vec<u8>,
+    /// The first line that is not empty, for an error.
+    first: Option<String>,
+}
+
+impl Lines<'_> {
+    /// Reads the next line; whether there is one.
+    fn advance(&mut self) -> Result<bool> {
+        self.line.clear();
+        let mut limited = (&mut *self.input).take(LONGEST_LINE);
+        let read = limited.read_until(b'\n', &mut self.line);
+        let length = read.map_err(|e| unreadable(self.name, &e))?;
+        self.number += 1;
+        if length as u64 == LONGEST_LINE {
+            let cause =
+                format!("it is longer than {LONGEST_LINE} bytes: this is no text of perf's");
+            return Err(malformed(self.name, Place::Line(self.number), cause));
+        }
+        if self.first.is_none() && !self.line.trim_ascii().is_empty() {
+            self.first = Some(excerpt(&self.line));
+        }
+        Ok(length > 0)
+    }
+}
+
+/// Tells how far a file was read.
+struct Counted<'a, 't> {
+    input: BufReader<File>,
+    done: u64,
+    all: u64,
+    tick: &'a mut (dyn FnMut(u64, u64) + 't),
+}
+
+impl Read for Counted<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.input.read(buffer)?;
+        self.consumed(count);
+        Ok(count)
+    }
+}
+
+impl BufRead for Counted<'_, '_> {
+    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        self.input.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.input.consume(amount);
+        self.consumed(amount);
+    }
+}
+
+impl Counted<'_, '_> {
+    fn consumed(&mut self, count: usize) {
+        self.done += count as u64;
+        (self.tick)(self.done, self.all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_told_by_how_files_begin() {
+        assert_eq!(Format::of(b"damon_recfmt_ver\x02\0\0\0"), Format::DamoRecord);
+        assert_eq!(Format::of(b"PERFILE2h"), Format::PerfData);
+        assert_eq!(Format::of(&[0x78, 0x9c, 1]), Format::DamoJsonCompressed);
+        assert_eq!(Format::of(b"\n [\n {"), Format::DamoJson);
+        assert_eq!(Format::of(b"kdamond.0 1 [000]"), Format::Text);
+    }
+}

@@ -1,0 +1,294 @@
+//! From a spool to windows: snapshots of several targets that belong to one window are put
+//! together, and what a file does not tell is worked out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tierscope_core::drive::{Sink, Window};
+use tierscope_core::{
+    CpuTime, Error, ErrorKind, Mappings, Range, Region, Result, Snapshot, Space, SpaceId, Time,
+};
+
+use crate::spool::{Age, Hits, Shot, Spool, Stream, Told};
+use crate::tables::Tick;
+
+/// DAMON's default aggregation interval, for a single snapshot without a start.
+const ONE_WINDOW: f64 = 100e6;
+
+/// Writes the windows of `spool`, in order of time; gives their number.
+///
+/// # Errors
+/// Those of `sink`; [`ErrorKind::Io`] if the scratch file cannot be read back.
+pub(crate) fn merge(
+    spool: &mut Spool,
+    sampling: Duration,
+    sink: &mut dyn Sink,
+    tick: Tick<'_>,
+) -> Result<u64> {
+    let spaces = spaces(spool);
+    let mut heads: Vec<Head> = spool.streams.iter_mut().map(|s| Head::of(s, sampling)).collect();
+    let all: u64 = spool.streams.iter().map(|stream| stream.shots.len() as u64).sum();
+    let (mut windows, mut done) = (0, 0);
+    let mut regions = Vec::new();
+    let mut told = Vec::new();
+    while let Some(group) = next_group(&spool.streams, &heads) {
+        let mut frame = Frame::default();
+        regions.clear();
+        for index in group {
+            let head = &mut heads[index];
+            let (shot, at, count) = spool.streams[index].shots[head.next].clone();
+            spool.regions(at, count, &mut told).map_err(|e| scratch(&e))?;
+            frame.add(head, &shot);
+            let samples = head.samples(&shot);
+            regions.extend(told.iter().map(|told| head.region(told, spaces[index].id, samples)));
+            head.next += 1;
+            head.last_end = Some(shot.end);
+            done += 1;
+        }
+        regions.sort_unstable_by_key(|region: &Region| region.range);
+        let snapshot = frame.snapshot(std::mem::take(&mut regions));
+        let mappings = (windows == 0).then(|| layout(&spaces, snapshot.start));
+        sink.window(&Window {
+            snapshot: &snapshot,
+            mappings: mappings.as_ref(),
+            actions: &[],
+            outcomes: &[],
+            cpu: frame.cpu,
+        })?;
+        regions = snapshot.regions;
+        windows += 1;
+        tick(done, all);
+    }
+    Ok(windows)
+}
+
+fn scratch(cause: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, "cannot read the scratch file").cause(cause).remedy("check the disk")
+}
+
+/// The space of each stream. A number that a recording of ours had given stays, unless two claim
+/// it.
+fn spaces(spool: &Spool) -> Vec<Space> {
+    let claimed = |stream: &Stream| stream.origin.as_ref().and_then(|origin| origin.space);
+    let mut taken = BTreeSet::new();
+    let kept: Vec<Option<u32>> =
+        spool.streams.iter().map(|s| claimed(s).filter(|id| taken.insert(*id))).collect();
+    let mut free = (0..).filter(|id| !taken.contains(id));
+    let space = |(stream, kept): (&Stream, Option<u32>)| Space {
+        id: SpaceId(kept.or_else(|| free.next()).unwrap_or(u32::MAX)),
+        name: name(stream).into(),
+    };
+    spool.streams.iter().zip(kept).map(space).collect()
+}
+
+fn name(stream: &Stream) -> String {
+    let Some(origin) = &stream.origin else { return "target".into() };
+    match &origin.name {
+        Some(name) => name.clone(),
+        None if origin.context == [0; 3] => format!("target {}", origin.target),
+        None => {
+            let [kdamond, context, scheme] = origin.context;
+            format!("target {} of {kdamond}/{context}/{scheme}", origin.target)
+        }
+    }
+}
+
+fn layout(spaces: &[Space], taken: Time) -> Mappings {
+    let by_id: BTreeMap<SpaceId, Space> = spaces.iter().map(|s| (s.id, s.clone())).collect();
+    Mappings { taken, spaces: by_id.into_values().collect(), mappings: Vec::new() }
+}
+
+/// How far a stream was read, and what its counts mean.
+struct Head {
+    next: usize,
+    last_end: Option<u64>,
+    /// ns between two snapshots.
+    window: f64,
+    /// ns between two looks.
+    sampling: f64,
+    /// Looks in a window by the file's settings; `None` where it does not tell them.
+    nominal: Option<f64>,
+}
+
+impl Head {
+    fn of(stream: &mut Stream, sampling: Duration) -> Self {
+        // damo sorts when it puts records together, too; what is in order stays as it is.
+        stream.shots.sort_by_key(|(shot, ..)| (shot.end, shot.ours.map(|ours| ours.window)));
+        let window = stream.window.unwrap_or_else(|| mean_window(stream));
+        let both = stream.sampling.zip(stream.window);
+        Self {
+            next: 0,
+            last_end: None,
+            window,
+            sampling: stream.sampling.unwrap_or(sampling.as_nanos() as f64),
+            nominal: both.map(|(sampling, window)| window / sampling),
+        }
+    }
+
+    fn start(&self, shot: &Shot) -> u64 {
+        let guess = || shot.end.saturating_sub(self.window as u64);
+        shot.start.or(self.last_end).unwrap_or_else(guess)
+    }
+
+    /// Looks in the window of `shot`.
+    fn samples(&self, shot: &Shot) -> u32 {
+        if let Some(ours) = shot.ours {
+            return ours.samples;
+        }
+        let length = (shot.end - self.start(shot)) as f64;
+        let looks = match (shot.sampling, self.nominal) {
+            (Some(sampling), _) => length / sampling,
+            (None, Some(nominal)) => nominal,
+            (None, None) => length / self.sampling,
+        };
+        (looks.round() as u32).max(1)
+    }
+
+    fn region(&self, told: &Told, space: SpaceId, window_samples: u32) -> Region {
+        let samples = told.samples.unwrap_or(window_samples);
+        Region {
+            range: Range::new(space, told.start, told.end),
+            hits: match told.hits {
+                Hits::Samples(hits) => hits,
+                Hits::Percent(percent) => percent / 100.0 * samples as f32,
+            },
+            samples,
+            age: match told.age {
+                Age::Windows(age) => age,
+                Age::Micros(age) => (age as f64 * 1e3 / self.window.max(1.0)).round() as u32,
+            },
+            level: told.level,
+            confidence: told.confidence,
+        }
+    }
+}
+
+/// Mean time between two snapshots, as damo takes it for the first one's length.
+fn mean_window(stream: &Stream) -> f64 {
+    let ends = stream.shots.first().zip(stream.shots.last());
+    match (ends, stream.shots.len()) {
+        (Some(((first, ..), (last, ..))), 2..) => {
+            (last.end - first.end) as f64 / (stream.shots.len() - 1) as f64
+        }
+        (Some(((only, ..), _)), _) => only.start.map_or(ONE_WINDOW, |s| (only.end - s) as f64),
+        _ => ONE_WINDOW,
+    }
+}
+
+/// The streams whose next snapshots make the next window.
+///
+/// Snapshots of ours know their window. Of others, those whose ends lie within half a window belong
+/// together: the kernel tells one target after the other.
+fn next_group(streams: &[Stream], heads: &[Head]) -> Option<Vec<usize>> {
+    let waiting = || {
+        let next =
+            |(index, head): (usize, &Head)| Some((index, streams[index].shots.get(head.next)?));
+        heads.iter().enumerate().filter_map(next).map(|(index, (shot, ..))| (index, shot))
+    };
+    let order = |shot: &Shot| (shot.end, shot.ours.map(|ours| ours.window));
+    let (first, earliest) = waiting().min_by_key(|(_, shot)| order(shot))?;
+    let slack = earliest.end.saturating_add((heads[first].window / 2.0) as u64);
+    let together = |(index, shot): &(usize, &Shot)| match (earliest.ours, shot.ours) {
+        (Some(ours), Some(theirs)) => ours.window == theirs.window,
+        (None, None) => *index == first || shot.end <= slack,
+        _ => false,
+    };
+    Some(waiting().filter(together).map(|(index, _)| index).collect())
+}
+
+/// A window in the making.
+#[derive(Default)]
+struct Frame {
+    start: Option<u64>,
+    end: u64,
+    samples: u32,
+    cpu: CpuTime,
+}
+
+impl Frame {
+    fn add(&mut self, head: &Head, shot: &Shot) {
+        let start = head.start(shot);
+        self.start = Some(self.start.map_or(start, |known| known.min(start)));
+        self.end = self.end.max(shot.end);
+        self.samples = self.samples.max(head.samples(shot));
+        if let Some(ours) = shot.ours {
+            self.cpu = ours.cpu;
+        }
+    }
+
+    fn snapshot(&self, regions: Vec<Region>) -> Snapshot {
+        let (start, end) = (Time(self.start.unwrap_or(self.end)), Time(self.end));
+        Snapshot { start, end, samples: self.samples, regions }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::Origin;
+    use crate::spool::tests::{in_memory, shot};
+
+    #[derive(Default)]
+    struct Kept(Vec<Snapshot>, Vec<Mappings>);
+
+    impl Sink for Kept {
+        fn window(&mut self, window: &Window<'_>) -> Result<()> {
+            self.0.push(window.snapshot.clone());
+            self.1.extend(window.mappings.cloned());
+            Ok(())
+        }
+    }
+
+    const MS: u64 = 1_000_000;
+
+    fn merged(spool: &mut Spool) -> Kept {
+        let mut kept = Kept::default();
+        merge(spool, Duration::from_millis(5), &mut kept, &mut |_, _| ()).unwrap();
+        kept
+    }
+
+    // Two targets, ends 100 and 100.003, 200 and 200.002 ms; at 300 one is gone.
+    #[test]
+    fn targets_of_one_moment_share_a_window() {
+        let mut spool = in_memory();
+        let (a, b) = (spool.stream(&Origin::target(10)), spool.stream(&Origin::target(20)));
+        for (stream, ends) in [(b, vec![100_003, 200_002]), (a, vec![100_000, 200_000, 300_000])] {
+            for end in ends {
+                let regions = &mut [Told::new(0, 4096, 3.0, 1)];
+                spool.push(stream, shot(end * 1000), regions).unwrap();
+            }
+        }
+        let Kept(snapshots, layouts) = merged(&mut spool);
+        let shown: Vec<_> = snapshots
+            .iter()
+            .map(|s| (s.start.0 / MS, s.end.0 / 1000, s.samples, s.regions.len()))
+            .collect();
+        assert_eq!(shown, [(0, 100_003, 20, 2), (100, 200_002, 20, 2), (200, 300_000, 20, 1)]);
+        assert_eq!(layouts.len(), 1);
+        assert_eq!(&*layouts[0].spaces[1].name, "target 20");
+    }
+
+    // 10 ms of sampling in 100 ms: 50 % are 5 of 10; 250 ms are 2.5 windows.
+    #[test]
+    fn percent_and_microseconds_become_hits_and_windows() {
+        let mut spool = in_memory();
+        let stream = spool.open();
+        spool.streams[0].sampling = Some(10e6);
+        spool.streams[0].window = Some(100e6);
+        let mut told = Told::new(0, 4096, 0.0, 0);
+        (told.hits, told.age) = (Hits::Percent(50.0), Age::Micros(250_000));
+        spool.push(stream, shot(100 * MS), &mut [told]).unwrap();
+        let region = merged(&mut spool).0[0].regions[0];
+        assert_eq!((region.hits, region.samples, region.age), (5.0, 10, 3));
+    }
+
+    #[test]
+    fn numbers_of_spaces_stay_unless_two_claim_one() {
+        let mut spool = in_memory();
+        for (target, space) in [(1, Some(7)), (2, None), (3, Some(7)), (4, Some(0))] {
+            spool.stream(&Origin { space, ..Origin::target(target) });
+        }
+        let ids: Vec<u32> = spaces(&spool).iter().map(|space| space.id.0).collect();
+        assert_eq!(ids, [7, 1, 2, 0]);
+    }
+}

@@ -1,0 +1,51 @@
+//! Errors of somebody else's files: which file, where in it, and what is wrong there.
+
+use std::fmt;
+
+use tierscope_core::{Error, ErrorKind};
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A line, counted from 1.
+    Line(u64),
+    /// A byte, counted from 0.
+    Byte(u64),
+    /// The file as a whole.
+    Whole,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Line(line) => write!(f, "line {line}: "),
+            Place::Byte(byte) => write!(f, "byte {byte}: "),
+            Place::Whole => Ok(()),
+        }
+    }
+}
+
+/// `file` does not say at `place` what it should.
+pub(crate) fn malformed(file: &str, place: Place, cause: impl fmt::Display) -> Error {
+    Error::new(ErrorKind::Data, format!("cannot import {file}"))
+        .cause(format_args!("{place}{cause}"))
+        .remedy("check that it is whole and of a format that `tierscope import --help` lists")
+}
+
+/// `file` could not be read.
+pub(crate) fn unreadable(file: &str, cause: &std::io::Error) -> Error {
+    let kind = match cause.kind() {
+        std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+        std::io::ErrorKind::NotFound => ErrorKind::Usage,
+        _ => ErrorKind::Io,
+    };
+    Error::new(kind, format!("cannot read {file}"))
+        .cause(cause)
+        .remedy("check name and permissions")
+}
+
+/// The beginning of a text, for an error.
+pub(crate) fn excerpt(text: &[u8]) -> String {
+    let shown: String = String::from_utf8_lossy(text).trim().chars().take(60).collect();
+    format!("`{shown}`")
+}

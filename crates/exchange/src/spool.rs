@@ -1,0 +1,366 @@
+//! Snapshots on their way from a foreign file into a recording, kept on disk.
+//!
+//! A foreign file may hold one target after the other, or tell only at its end what its counts mean;
+//! a recording is written window by window, all spaces together. In between lies the spool: the
+//! regions in a scratch file, in memory a few words for each snapshot.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::time::Duration;
+
+use tierscope_core::{CpuTime, Level};
+use tierscope_record::Meta;
+
+/// What a spool is kept in: a file, or memory.
+pub trait Scratch: Read + Write + Seek {}
+
+impl<T: Read + Write + Seek> Scratch for T {}
+
+/// Whose snapshots these are: file and target as the file tells them apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Origin {
+    /// Which kdamond, context and scheme; all 0 where there is one.
+    pub(crate) context: [i64; 3],
+    /// The target's id.
+    pub(crate) target: i64,
+    /// What people call it, if the file tells.
+    pub(crate) name: Option<String>,
+    /// The number that it had in the recording it comes from.
+    pub(crate) space: Option<u32>,
+}
+
+impl Origin {
+    pub(crate) fn target(target: i64) -> Self {
+        Self { context: [0; 3], target, name: None, space: None }
+    }
+}
+
+/// How accesses are counted in a region.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Hits {
+    /// Sampling intervals with an access.
+    Samples(f32),
+    /// Percent of them.
+    Percent(f32),
+}
+
+/// How long the count has been about the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Age {
+    /// In aggregation intervals.
+    Windows(u32),
+    /// In microseconds.
+    Micros(u64),
+}
+
+/// A region as a foreign file tells it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) hits: Hits,
+    pub(crate) age: Age,
+    /// Sampling intervals in which it was looked at; `None` for all of the window.
+    pub(crate) samples: Option<u32>,
+    pub(crate) level: Option<Level>,
+    pub(crate) confidence: f32,
+}
+
+impl Told {
+    /// As DAMON tells a region.
+    pub(crate) fn new(start: u64, end: u64, hits: f32, age: u32) -> Self {
+        Self {
+            start,
+            end,
+            hits: Hits::Samples(hits),
+            age: Age::Windows(age),
+            samples: None,
+            level: None,
+            confidence: 1.0,
+        }
+    }
+
+    const BYTES: usize = 46;
+
+    fn push(&self, out: &mut Vec<u8>) {
+        let (hits, is_percent) = match self.hits {
+            Hits::Samples(hits) => (hits, 0),
+            Hits::Percent(hits) => (hits, 1),
+        };
+        let (age, is_micros) = match self.age {
+            Age::Windows(age) => (u64::from(age), 0),
+            Age::Micros(age) => (age, 2),
+        };
+        let (samples, has_samples) = (self.samples.unwrap_or(0), self.samples.map_or(0, |_| 4));
+        out.extend(self.start.to_le_bytes());
+        out.extend(self.end.to_le_bytes());
+        out.extend(age.to_le_bytes());
+        out.extend(hits.to_le_bytes());
+        out.extend(self.confidence.to_le_bytes());
+        out.extend(samples.to_le_bytes());
+        out.push(is_percent | is_micros | has_samples);
+        out.push(self.level.map_or(0, Level::number));
+        out.resize(out.len().next_multiple_of(Self::BYTES), 0);
+    }
+
+    fn read(bytes: &[u8; Self::BYTES]) -> Self {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let (hits, age, flags) = (f32::from_bits(half(24)), word(16), bytes[36]);
+        Self {
+            start: word(0),
+            end: word(8),
+            hits: if flags & 1 == 0 { Hits::Samples(hits) } else { Hits::Percent(hits) },
+            age: match flags & 2 {
+                0 => Age::Windows(u32::try_from(age).unwrap_or(u32::MAX)),
+                _ => Age::Micros(age),
+            },
+            samples: (flags & 4 != 0).then(|| half(32)),
+            level: Level::new(bytes[37]),
+            confidence: f32::from_bits(half(28)),
+        }
+    }
+}
+
+/// A snapshot without its regions.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Shot {
+    /// When its window began, where the file tells.
+    pub(crate) start: Option<u64>,
+    /// When it ended.
+    pub(crate) end: u64,
+    /// Sampling interval in ns, where it is another than the stream's.
+    pub(crate) sampling: Option<f64>,
+    /// What a recording of ours had to say of the window, if it comes from one.
+    pub(crate) ours: Option<Ours>,
+}
+
+/// What a recording knows of a window and damo does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ours {
+    /// Its number.
+    pub(crate) window: u64,
+    /// Its sampling intervals.
+    pub(crate) samples: u32,
+    /// CPU time at its end.
+    pub(crate) cpu: CpuTime,
+}
+
+/// Snapshots of one target, in the order in which they came.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// `None` until the file has told.
+    pub(crate) origin: Option<Origin>,
+    /// ns, where the file tells.
+    pub(crate) sampling: Option<f64>,
+    /// Aggregation interval in ns, likewise.
+    pub(crate) window: Option<f64>,
+    pub(crate) shots: Vec<(Shot, u64, u64)>,
+}
+
+/// Number of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StreamId(pub(crate) usize);
+
+/// Snapshots of any number of targets.
+pub(crate) struct Spool {
+    scratch: Box<dyn Scratch>,
+    length: u64,
+    pub(crate) streams: Vec<Stream>,
+    by_origin: HashMap<Origin, StreamId>,
+    buffer: Vec<u8>,
+    /// Snapshots of which a part was missing.
+    pub(crate) incomplete: u64,
+    /// Samples that could not be used, by reason.
+    pub(crate) unused_samples: u64,
+    /// What a recording of ours said of itself, if one was imported.
+    pub(crate) meta: Option<Meta>,
+}
+
+impl Spool {
+    pub(crate) fn new(scratch: Box<dyn Scratch>) -> Self {
+        Self {
+            scratch,
+            length: 0,
+            streams: Vec::new(),
+            by_origin: HashMap::new(),
+            buffer: Vec::new(),
+            incomplete: 0,
+            unused_samples: 0,
+            meta: None,
+        }
+    }
+
+    /// The stream of `origin`, a new one if need be.
+    pub(crate) fn stream(&mut self, origin: &Origin) -> StreamId {
+        if let Some(id) = self.by_origin.get(origin) {
+            return *id;
+        }
+        let id = self.open();
+        self.streams[id.0].origin = Some(origin.clone());
+        self.by_origin.insert(origin.clone(), id);
+        id
+    }
+
+    /// A new stream, whose origin is told later.
+    pub(crate) fn open(&mut self) -> StreamId {
+        let (origin, sampling, window) = (None, None, None);
+        self.streams.push(Stream { origin, sampling, window, shots: Vec::new() });
+        StreamId(self.streams.len() - 1)
+    }
+
+    /// Tells the origin of the stream opened last; what is known of that origin already goes on.
+    pub(crate) fn adopt(&mut self, origin: Origin) {
+        let Some(newest) = self.streams.pop() else { return };
+        match self.by_origin.get(&origin) {
+            Some(known) => self.streams[known.0].shots.extend(newest.shots),
+            None => {
+                self.by_origin.insert(origin.clone(), StreamId(self.streams.len()));
+                self.streams.push(Stream { origin: Some(origin), ..newest });
+            }
+        }
+    }
+
+    /// Adds a snapshot; its regions are sorted first.
+    ///
+    /// # Errors
+    /// What makes no sense of it; or that the scratch file would not take it.
+    pub(crate) fn push(
+        &mut self,
+        stream: StreamId,
+        shot: Shot,
+        regions: &mut [Told],
+    ) -> Result<(), Refusal> {
+        regions.sort_unstable_by_key(|region| (region.start, region.end));
+        check(regions).map_err(Refusal::Sense)?;
+        if shot.start.is_some_and(|start| start > shot.end) {
+            return Err(Refusal::Sense("a snapshot ends before it begins".into()));
+        }
+        self.buffer.clear();
+        regions.iter().for_each(|region| region.push(&mut self.buffer));
+        self.scratch.write_all(&self.buffer).map_err(Refusal::Scratch)?;
+        self.streams[stream.0].shots.push((shot, self.length, regions.len() as u64));
+        self.length += self.buffer.len() as u64;
+        Ok(())
+    }
+
+    /// Reads the regions of a snapshot back.
+    pub(crate) fn regions(&mut self, at: u64, count: u64, out: &mut Vec<Told>) -> io::Result<()> {
+        self.scratch.seek(SeekFrom::Start(at))?;
+        self.buffer.resize(count as usize * Told::BYTES, 0);
+        self.scratch.read_exact(&mut self.buffer)?;
+        out.clear();
+        let (whole, _) = self.buffer.as_chunks();
+        out.extend(whole.iter().map(Told::read));
+        Ok(())
+    }
+}
+
+/// Why a snapshot was not taken.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It makes no sense.
+    Sense(String),
+    /// There is no room for it.
+    Scratch(io::Error),
+}
+
+fn check(regions: &[Told]) -> Result<(), String> {
+    let show = |region: &Told| format!("{:#x}-{:#x}", region.start, region.end);
+    if let Some(region) = regions.iter().find(|region| region.start >= region.end) {
+        return Err(format!("region {} ends before it begins", show(region)));
+    }
+    match regions.windows(2).find(|pair| pair[0].end > pair[1].start) {
+        Some(pair) => Err(format!("regions {} and {} overlap", show(&pair[0]), show(&pair[1]))),
+        None => Ok(()),
+    }
+}
+
+/// Nanoseconds from seconds and nanoseconds; `None` beyond 64 bits.
+pub(crate) fn nanos_of(seconds: u64, nanos: u64) -> Option<u64> {
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
+}
+
+/// A count of nanoseconds as a span.
+pub(crate) fn span(nanos: f64) -> Duration {
+    Duration::from_nanos(nanos.clamp(0.0, u64::MAX as f64) as u64)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::io::Cursor;
+    use tierscope_core::drive::Sink as _;
+    use tierscope_core::{Range, Region, Snapshot, SpaceId, Time};
+    use tierscope_record::{Frame, Memory, Recorder, Recording};
+
+    pub(crate) fn region(space: u32, start: u64, end: u64, hits: f32) -> Region {
+        let range = Range::new(SpaceId(space), start, end);
+        Region { range, hits, samples: 40, age: 0, level: None, confidence: 1.0 }
+    }
+
+    /// A window of `start..end` ms.
+    pub(crate) fn window(start: u64, end: u64, regions: Vec<Region>) -> Frame {
+        let time = |ms: u64| Time(ms * 1_000_000);
+        let snapshot = Snapshot { start: time(start), end: time(end), samples: 40, regions };
+        Frame {
+            snapshot,
+            mappings: None,
+            actions: Vec::new(),
+            outcomes: Vec::new(),
+            cpu: CpuTime::default(),
+        }
+    }
+
+    pub(crate) fn recorded(frames: &[Frame]) -> Recording {
+        let mut memory = Memory::default();
+        let mut recorder = Recorder::create_in(&mut memory, &Meta::default()).unwrap();
+        frames.iter().for_each(|frame| recorder.window(&frame.as_window()).unwrap());
+        recorder.finish().unwrap();
+        Recording::from_source(Box::new(memory)).unwrap()
+    }
+
+    pub(crate) fn in_memory() -> Spool {
+        Spool::new(Box::new(Cursor::new(Vec::new())))
+    }
+
+    pub(crate) fn shot(end: u64) -> Shot {
+        Shot { start: None, end, sampling: None, ours: None }
+    }
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        let mut spool = in_memory();
+        let stream = spool.stream(&Origin::target(7));
+        let mut told = [Told::new(4096, 8192, 3.5, 2), Told::new(0, 4096, 0.0, 9)];
+        told[0].samples = Some(0);
+        told[0].level = Some(Level::PMD);
+        told[0].confidence = 0.25;
+        told[1].hits = Hits::Percent(50.0);
+        told[1].age = Age::Micros(u64::MAX);
+        let expected = [told[1], told[0]];
+        spool.push(stream, shot(5), &mut [Told::new(1, 2, 1.0, 1)]).unwrap();
+        spool.push(stream, shot(6), &mut told).unwrap();
+        let (_, at, count) = spool.streams[0].shots[1].clone();
+        let mut out = Vec::new();
+        spool.regions(at, count, &mut out).unwrap();
+        assert_eq!(out, expected);
+        assert_eq!(spool.stream(&Origin::target(7)), stream);
+        assert_ne!(spool.stream(&Origin::target(8)), stream);
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        let mut spool = in_memory();
+        let stream = spool.open();
+        let mut refused = |shot, regions: &mut [Told]| match spool.push(stream, shot, regions) {
+            Err(Refusal::Sense(text)) => text,
+            other => panic!("{other:?}"),
+        };
+        let overlapping = &mut [Told::new(0, 20, 0.0, 0), Told::new(10, 30, 0.0, 0)];
+        assert_eq!(refused(shot(1), overlapping), "regions 0x0-0x14 and 0xa-0x1e overlap");
+        assert!(refused(shot(1), &mut [Told::new(5, 5, 0.0, 0)]).contains("before it begins"));
+        let backwards = Shot { start: Some(2), ..shot(1) };
+        assert!(refused(backwards, &mut []).contains("before it begins"));
+    }
+}

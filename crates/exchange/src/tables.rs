@@ -1,0 +1,90 @@
+//! The tables of a recording, batch by batch.
+
+use std::io;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use tierscope_core::Error;
+use tierscope_record::{Recording, Table};
+
+/// Told how far it came: windows done, windows to do.
+pub type Tick<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Why an export ended early.
+#[derive(Debug)]
+pub enum Failure {
+    /// The recording could not be read.
+    Read(Error),
+    /// The output would not take it.
+    Write(io::Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
+/// The columns of `table` that mean something outside of a recording: lengths and checksums of
+/// its streams do not.
+pub(crate) fn columns(table: Table, schema: &SchemaRef) -> Vec<usize> {
+    let of_commit = |name: &str| {
+        let stream = Table::PAYLOAD.iter().find_map(|t| name.strip_prefix(t.name()));
+        name == "row_crc" || matches!(stream, Some("_end" | "_crc"))
+    };
+    let kept = |(_, name): &(usize, &String)| table != Table::Windows || !of_commit(name);
+    let fields = schema.fields().iter().map(|field| field.name()).enumerate();
+    fields.filter(kept).map(|(index, _)| index).collect()
+}
+
+/// Hands every batch of `table` on, without the columns that mean nothing outside.
+pub(crate) fn each_batch(
+    recording: &Recording,
+    table: Table,
+    mut take: impl FnMut(&RecordBatch) -> Result<(), Failure>,
+    tick: Tick<'_>,
+) -> Result<(), Failure> {
+    let kept = columns(table, &recording.schema(table));
+    let windows = recording.commits().len();
+    for index in 0..windows {
+        for batch in recording.record_batches(table, index)? {
+            let batch = batch.project(&kept).map_err(io::Error::other)?;
+            take(&batch)?;
+        }
+        tick(index as u64 + 1, windows as u64);
+    }
+    Ok(())
+}
+
+/// The schema of what [`each_batch`] gives.
+pub(crate) fn schema(recording: &Recording, table: Table) -> Result<SchemaRef, Failure> {
+    let schema = recording.schema(table);
+    let kept = schema.project(&columns(table, &schema)).map_err(io::Error::other)?;
+    Ok(kept.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::tests::recorded;
+
+    #[test]
+    fn lengths_and_checksums_stay_at_home() {
+        let recording = recorded(&[]);
+        let names = |table| {
+            let schema = schema(&recording, table).unwrap();
+            schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>()
+        };
+        let windows = names(Table::Windows);
+        assert_eq!(windows.first().map(String::as_str), Some("window"));
+        assert_eq!(windows.last().map(String::as_str), Some("hot_bytes"));
+        assert!(windows.contains(&"region_bytes".to_owned()));
+        assert_eq!(names(Table::Regions).len(), 9);
+    }
+}

@@ -1,0 +1,77 @@
+//! damo's JSON, out and in.
+
+use proptest::prelude::*;
+use tierscope_exchange::damo::{Shape, write};
+use tierscope_exchange::{Options, read};
+use tierscope_record::Recording;
+
+use crate::common::{kept, layout, meta, record, scratch, windows};
+
+fn exported(recording: &Recording, shape: Shape) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(recording, shape, &mut out, &mut *scratch(), &mut |_, _| ()).unwrap();
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn what_went_out_comes_back_equal(seen in windows(6), compressed in any::<bool>()) {
+        let shape = if compressed { Shape::Compressed } else { Shape::Plain };
+        let bytes = exported(&record(&seen), shape);
+        let imported = read("x", &mut &*bytes, Options::default(), scratch()).unwrap();
+        let again = imported.meta("import");
+        prop_assert_eq!((&again.target, &again.annotations["who"]), (&meta().target, &meta().annotations["who"]));
+        let kept = kept(imported);
+        prop_assert_eq!(kept.windows, seen);
+        for space in &kept.layouts[0].spaces {
+            prop_assert_eq!(&space.name, &layout().space_name(space.id));
+        }
+    }
+
+    // Cut anywhere, it is refused, and says where it ends.
+    #[test]
+    fn what_is_cut_short_is_refused(seen in windows(3), at in any::<prop::sample::Index>(), compressed in any::<bool>()) {
+        let shape = if compressed { Shape::Compressed } else { Shape::Plain };
+        let bytes = exported(&record(&seen), shape);
+        let cut = at.index(bytes.len() - 2);
+        let error = read("x", &mut &bytes[..cut], Options::default(), scratch()).err();
+        let error = error.expect("it is not whole").to_string();
+        prop_assert!(error.starts_with("cannot import x: "), "{}", error);
+    }
+}
+
+/// As damo's `from_kvpairs` wants it (src/_damo_records.py, src/_damon.py): every key that it looks up
+/// without asking.
+#[test]
+fn damo_finds_every_key_that_it_needs() {
+    use tierscope_core::{CpuTime, Range, Region, Snapshot, SpaceId, Time};
+    let region = |start, hits, samples| Region {
+        range: Range::new(SpaceId(5), start, start + 4096),
+        hits,
+        samples,
+        age: 3,
+        level: None,
+        confidence: 1.0,
+    };
+    let regions = vec![region(0, 40.0, 40), region(4096, 2.5, 5), region(8192, 0.001, 40)];
+    let snapshot = Snapshot { start: Time(100), end: Time(200), samples: 40, regions };
+    let recording = record(&[crate::common::Seen { snapshot, cpu: CpuTime::default() }]);
+    let json: serde_json::Value =
+        serde_json::from_slice(&exported(&recording, Shape::Plain)).unwrap();
+    let one = &json[0];
+    assert_eq!(one["intervals"]["sample_us"], 5000);
+    assert_eq!(one["intervals"]["aggr_us"], 200_000);
+    assert!(one["intervals"]["ops_update_us"].is_u64());
+    assert_eq!(one["target_id"], 5);
+    let shot = &one["snapshots"][0];
+    assert_eq!((&shot["start_time"], &shot["end_time"]), (&100.into(), &200.into()));
+    let told: Vec<_> =
+        (0..3).map(|i| shot["regions"][i]["nr_accesses"]["samples"].clone()).collect();
+    // Half of 5 looks are 20 of 40; a thousandth of one is not none.
+    assert_eq!(told, [40, 20, 1]);
+    let age = &shot["regions"][0]["age"];
+    assert!(age["usec"].is_null() && age["aggr_intervals"] == 3);
+    assert!(shot["regions"][0]["tierscope"].is_null(), "damo says it all");
+    assert_eq!(shot["regions"][1]["tierscope"]["hits"], 2.5);
+}

@@ -1,0 +1,143 @@
+//! The kernel, the processor, and what runs below them.
+
+use super::{Check, Finding, Scene};
+
+const GROUP: &str = "machine";
+
+pub(super) fn checks() -> [Check<()>; 4] {
+    let group = GROUP;
+    [
+        Check { id: "kernel", group, title: "kernel", look: kernel },
+        Check { id: "paging", group, title: "page table", look: paging },
+        Check { id: "hypervisor", group, title: "hypervisor", look: hypervisor },
+        Check { id: "nested-paging", group, title: "memory of guests", look: nested },
+    ]
+}
+
+/// Series that `make test` boots (SUPPORT.md).
+const TESTED: [&str; 2] = ["6.1.", "6.12."];
+
+fn kernel(scene: &Scene, (): &()) -> Finding {
+    let Some(release) = scene.text("/proc/sys/kernel/osrelease") else {
+        return Finding::missing("/proc says no kernel release", "mount /proc");
+    };
+    let arch = scene.text("/proc/sys/kernel/arch").unwrap_or_else(|| std::env::consts::ARCH.into());
+    if arch != "x86_64" {
+        let found = format!("Linux {release} on {arch}: the module is for x86-64");
+        return Finding::limited(found, "use the kernel's DAMON");
+    }
+    if TESTED.iter().any(|series| release.starts_with(series)) {
+        return Finding::present(format!("Linux {release}, of a series that is tested"));
+    }
+    Finding::limited(
+        format!("Linux {release}, which is not tested"),
+        "try the module's self-test; tested kernels are in SUPPORT.md",
+    )
+}
+
+/// Whether the processor has a feature, by /proc/cpuinfo.
+fn has_flag(scene: &Scene, flag: &str) -> bool {
+    let flags = scene.field("/proc/cpuinfo", "flags").unwrap_or_default();
+    flags.split(' ').any(|word| word == flag)
+}
+
+fn paging(scene: &Scene, (): &()) -> Finding {
+    if !scene.exists("/proc/cpuinfo") {
+        return Finding::unknown("there is no /proc/cpuinfo");
+    }
+    let sizes = match (has_flag(scene, "pse"), has_flag(scene, "pdpe1gb")) {
+        (_, true) => "4 KiB, 2 MiB, 1 GiB",
+        (true, false) => "4 KiB, 2 MiB",
+        (false, false) => "4 KiB",
+    };
+    if has_flag(scene, "la57") {
+        return Finding::limited(
+            format!("5 levels if the kernel uses them; pages of {sizes}"),
+            "none needed: level 5 tells nothing about one process, and is left alone",
+        );
+    }
+    Finding::present(format!("4 levels; pages of {sizes}"))
+}
+
+fn hypervisor(scene: &Scene, (): &()) -> Finding {
+    let kind = scene.text("/sys/hypervisor/type");
+    if kind.as_deref() == Some("xen")
+        && scene.text("/sys/hypervisor/guest_type").as_deref() == Some("PV")
+    {
+        return Finding::missing(
+            "a Xen PV guest: its page tables are not its own, and the module refuses",
+            "run it as HVM or PVH guest",
+        );
+    }
+    if kind.is_some() || has_flag(scene, "hypervisor") {
+        let found = "a guest: page tables are its own, PMU and NUMA are what the host gives";
+        return Finding::present(found);
+    }
+    Finding::present("none: bare metal")
+}
+
+fn nested(scene: &Scene, (): &()) -> Finding {
+    let on = |path: &str| scene.text(path).is_some_and(|value| value == "Y" || value == "1");
+    let ept = on("/sys/module/kvm_intel/parameters/ept");
+    if ept || on("/sys/module/kvm_amd/parameters/npt") {
+        return Finding::limited(
+            "KVM is loaded with nested paging: what guests access shows in its tables, not in the host's",
+            "profile inside of the guest, or use the kernel's DAMON of physical memory on the host",
+        );
+    }
+    Finding::present("no guests with nested paging run here")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::doctor::Verdict::{Limited, Missing, Present, Unknown};
+    use crate::doctor::scene::tests::{Tree, judge};
+
+    #[test]
+    fn every_verdict_is_given() {
+        const RELEASE: &str = "/proc/sys/kernel/osrelease";
+        const ARCH: (&str, &str) = ("/proc/sys/kernel/arch", "x86_64\n");
+        const CPU: &str = "/proc/cpuinfo";
+        const XEN: (&str, &str) = ("/sys/hypervisor/type", "xen\n");
+        judge(
+            &[
+                ("kernel", &[(RELEASE, "6.12.117+deb12-amd64\n"), ARCH], Present, "tested"),
+                ("kernel", &[(RELEASE, "6.1.0-56-amd64\n"), ARCH], Present, "tested"),
+                ("kernel", &[(RELEASE, "6.18.0\n"), ARCH], Limited, "not tested"),
+                ("kernel", &[(RELEASE, "6.12.1\n"), (ARCH.0, "aarch64\n")], Limited, "aarch64"),
+                ("kernel", &[], Missing, "mount /proc"),
+                (
+                    "paging",
+                    &[(CPU, "flags\t\t: fpu pse pdpe1gb\n")],
+                    Present,
+                    "4 levels; pages of 4 KiB, 2 MiB, 1",
+                ),
+                ("paging", &[(CPU, "flags\t\t: fpu pse la57\n")], Limited, "5 levels"),
+                ("paging", &[], Unknown, "cpuinfo"),
+                ("hypervisor", &[(CPU, "flags : pse hypervisor\n")], Present, "a guest"),
+                ("hypervisor", &[(CPU, "flags : pse\n")], Present, "bare metal"),
+                ("hypervisor", &[XEN, ("/sys/hypervisor/guest_type", "PV\n")], Missing, "HVM"),
+                ("hypervisor", &[XEN, ("/sys/hypervisor/guest_type", "HVM\n")], Present, "a guest"),
+                (
+                    "nested-paging",
+                    &[("/sys/module/kvm_intel/parameters/ept", "Y\n")],
+                    Limited,
+                    "inside",
+                ),
+                (
+                    "nested-paging",
+                    &[("/sys/module/kvm_amd/parameters/npt", "1\n")],
+                    Limited,
+                    "inside",
+                ),
+                (
+                    "nested-paging",
+                    &[("/sys/module/kvm_amd/parameters/npt", "0\n")],
+                    Present,
+                    "no guests",
+                ),
+            ],
+            Tree::machine,
+        );
+    }
+}

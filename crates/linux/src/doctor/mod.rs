@@ -1,0 +1,232 @@
+//! What this machine has of all that can be used, why the rest is missing, and the remedy.
+//!
+//! A check is a row of a table: a name, and a function that looks. It looks through a [`Scene`]: files below
+//! a root, and the few questions that only a system call answers. Tests build roots of their own, so that
+//! every verdict is tested on any machine. Later rooms add rows of theirs.
+//!
+//! Invariant: a check changes nothing.
+
+mod control;
+mod damon;
+mod kernel;
+mod module;
+mod placement;
+mod process;
+mod reclaim;
+mod sampling;
+mod scene;
+
+use tierscope_core::Missing;
+
+pub use scene::{Live, ModuleFacts, Scene, System};
+
+/// What a check found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is there.
+    Present,
+    /// It is there, with a limit worth knowing.
+    Limited,
+    /// It is not.
+    Missing,
+    /// It is there and may not be used by this user.
+    Forbidden,
+    /// This machine does not tell.
+    Unknown,
+}
+
+impl Verdict {
+    /// One word for people and scripts.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Present => "present",
+            Verdict::Limited => "limited",
+            Verdict::Missing => "missing",
+            Verdict::Forbidden => "forbidden",
+            Verdict::Unknown => "unknown",
+        }
+    }
+}
+
+/// A verdict with its reason, and what would change it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What was seen, or why it is missing.
+    pub found: String,
+    /// What to do; empty where nothing needs to be done, or can be.
+    pub remedy: String,
+}
+
+impl Finding {
+    fn new(verdict: Verdict, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict, found: found.into(), remedy: remedy.into() }
+    }
+
+    fn present(found: impl Into<String>) -> Self {
+        Self::new(Verdict::Present, found, "")
+    }
+
+    fn limited(found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Verdict::Limited, found, remedy)
+    }
+
+    fn missing(found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Verdict::Missing, found, remedy)
+    }
+
+    fn forbidden(found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Verdict::Forbidden, found, remedy)
+    }
+
+    fn unknown(found: impl Into<String>) -> Self {
+        Self::new(Verdict::Unknown, found, "")
+    }
+
+    /// Whether it can be used.
+    #[must_use]
+    pub fn usable(&self) -> bool {
+        !matches!(self.verdict, Verdict::Missing | Verdict::Forbidden)
+    }
+}
+
+/// A port that is missing, as `doctor` shows it.
+impl From<Missing> for Finding {
+    fn from(missing: Missing) -> Self {
+        Finding::missing(missing.cause, missing.remedy)
+    }
+}
+
+/// A row of the table: something that can be looked for.
+pub struct Check<S: ?Sized> {
+    /// Its name, for scripts.
+    pub id: &'static str,
+    /// What it belongs to.
+    pub group: &'static str,
+    /// Its name, for people.
+    pub title: &'static str,
+    look: fn(&Scene, &S) -> Finding,
+}
+
+/// A check with what it found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// As in [`Check`].
+    pub id: &'static str,
+    /// As in [`Check`].
+    pub group: &'static str,
+    /// As in [`Check`].
+    pub title: &'static str,
+    /// What was found.
+    pub finding: Finding,
+}
+
+fn ask<S: ?Sized>(
+    checks: impl IntoIterator<Item = Check<S>>,
+    scene: &Scene,
+    of: &S,
+) -> Vec<Answer> {
+    let answer = |check: Check<S>| {
+        let Check { id, group, title, look } = check;
+        Answer { id, group, title, finding: look(scene, of) }
+    };
+    checks.into_iter().map(answer).collect()
+}
+
+/// Looks at the machine.
+#[must_use]
+pub fn machine(scene: &Scene) -> Vec<Answer> {
+    let checks = module::checks()
+        .into_iter()
+        .chain(damon::checks())
+        .chain(sampling::checks())
+        .chain(kernel::checks())
+        .chain(placement::checks())
+        .chain(reclaim::checks())
+        .chain(control::checks());
+    ask(checks, scene, &())
+}
+
+/// Looks at one process.
+#[must_use]
+pub fn process(scene: &Scene, pid: u32) -> Vec<Answer> {
+    ask(process::checks(), scene, &pid)
+}
+
+/// A way to record, and what it needs of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// For people.
+    pub title: &'static str,
+    /// Ids of the checks that it needs.
+    pub needs: &'static [&'static str],
+}
+
+/// The ways to record.
+pub const WAYS: [Way; 2] = [
+    Way {
+        title: "kernel module (instruments telescope, damon, scan)",
+        needs: &["module", "module-levels", "capabilities"],
+    },
+    Way {
+        title: "the kernel's DAMON (instrument kernel-damon)",
+        needs: &["damon-sysfs", "damon-vaddr", "damon-tracepoint", "capabilities"],
+    },
+];
+
+impl Way {
+    /// The first of its needs that is not met.
+    #[must_use]
+    pub fn lacks<'a>(&self, answers: &'a [Answer]) -> Option<&'a Answer> {
+        let unmet =
+            |id: &&str| answers.iter().find(|answer| answer.id == *id && !answer.finding.usable());
+        self.needs.iter().find_map(unmet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scene::tests::Tree;
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_and_ways_need_what_there_is() {
+        let tree = Tree::new(&[]);
+        let mut answers = machine(&tree.scene());
+        answers.extend(process(&tree.scene(), 1));
+        let mut ids: Vec<_> = answers.iter().map(|answer| answer.id).collect();
+        for id in WAYS.iter().flat_map(|way| way.needs) {
+            assert!(ids.contains(id), "{id}");
+        }
+        ids.sort_unstable();
+        let all = ids.len();
+        ids.dedup();
+        assert_eq!(ids.len(), all);
+    }
+
+    // An empty root is a machine that has nothing: no check panics, each says why.
+    #[test]
+    fn a_bare_machine_is_told_what_it_lacks() {
+        let tree = Tree::new(&[]);
+        for answer in machine(&tree.scene()) {
+            assert!(!answer.finding.found.is_empty(), "{}", answer.id);
+            let is_missing = answer.finding.verdict == Verdict::Missing;
+            assert!(!is_missing || !answer.finding.remedy.is_empty(), "{}: no remedy", answer.id);
+        }
+    }
+
+    #[test]
+    fn a_way_lacks_the_first_need_that_is_not_met() {
+        let answer = |id, finding| Answer { id, group: "", title: "", finding };
+        let answers = [
+            answer("a", Finding::limited("", "")),
+            answer("b", Finding::missing("", "x")),
+            answer("c", Finding::forbidden("", "y")),
+        ];
+        let lacks = |needs| Way { title: "", needs }.lacks(&answers).map(|answer| answer.id);
+        assert_eq!(lacks(&["a"]), None);
+        assert_eq!(lacks(&["a", "c", "b"]), Some("c"));
+    }
+}

@@ -1,0 +1,286 @@
+//! One process: whether it can be watched, and what of its memory cannot be seen or moved.
+
+use tierscope_core::ErrorKind;
+
+use super::scene::of;
+use super::{Check, Finding, Scene, control};
+use crate::Selection;
+
+const GROUP: &str = "process";
+
+pub(super) fn checks() -> [Check<u32>; 9] {
+    let group = GROUP;
+    [
+        Check { id: "target", group, title: "can be watched", look: target },
+        Check { id: "permission", group, title: "permission", look: permission },
+        Check { id: "namespaces", group, title: "namespaces", look: namespaces },
+        Check { id: "mappings", group, title: "mappings", look: mappings },
+        Check { id: "shared-hugetlb", group, title: "hugetlb", look: hugetlb },
+        Check { id: "guest-memory", group, title: "memory of a guest", look: guest },
+        Check { id: "locked", group, title: "locked memory", look: locked },
+        Check { id: "thp-eligible", group, title: "huge pages", look: thp },
+        Check { id: "process-cgroup", group, title: "cgroup", look: cgroup },
+    ]
+}
+
+fn target(scene: &Scene, pid: &u32) -> Finding {
+    match (Selection::Process { pid: *pid, children: false }).check(&scene.proc()) {
+        Ok(()) => {
+            let name = scene.text(&of(*pid, "comm")).unwrap_or_default();
+            Finding::present(format!("{name}[{pid}]"))
+        }
+        Err(error) if error.kind() == ErrorKind::Permission => {
+            Finding::forbidden(error.to_string(), "run as root")
+        }
+        Err(error) => Finding::missing(error.to_string(), "give the pid of a running process"),
+    }
+}
+
+fn permission(scene: &Scene, pid: &u32) -> Finding {
+    let may = control::has(scene, control::CAP_SYS_PTRACE);
+    if !may {
+        return Finding::forbidden(
+            "CAP_SYS_PTRACE is lacking: neither its mappings nor its page tables may be read",
+            "run as root",
+        );
+    }
+    if scene.is_closed(&of(*pid, "maps")) {
+        let found =
+            "its mappings may not be read, capabilities or not: a security policy forbids it";
+        return Finding::forbidden(
+            found,
+            "look into AppArmor, SELinux, or the container's profile",
+        );
+    }
+    let yama = scene.text("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_else(|| "0".into());
+    Finding::present(format!("CAP_SYS_PTRACE (yama ptrace_scope is {yama}, which that passes by)"))
+}
+
+fn namespaces(scene: &Scene, pid: &u32) -> Finding {
+    let differs = |kind: &&str| {
+        let ours = scene.link(&format!("/proc/self/ns/{kind}"));
+        let theirs = scene.link(&of(*pid, &format!("ns/{kind}")));
+        matches!((ours, theirs), (Some(ours), Some(theirs)) if ours != theirs)
+    };
+    let other: Vec<&str> = ["pid", "user", "mnt", "cgroup"].into_iter().filter(differs).collect();
+    if other.is_empty() {
+        return Finding::present("the same as ours");
+    }
+    // NSpid lists its pid in each pid namespace, ours first.
+    let inside = scene.field(&of(*pid, "status"), "NSpid").unwrap_or_default();
+    let inside = inside.split_ascii_whitespace().last().unwrap_or("?").to_owned();
+    Finding::limited(
+        format!("in a container ({} of its own); inside it is pid {inside}", other.join(", ")),
+        "none needed: give the pid as it is seen here; names of files are those of the container",
+    )
+}
+
+/// A size of `/proc/PID/status` or smaps_rollup, like `VmRSS:  12 kB`, in bytes.
+fn kib(scene: &Scene, pid: u32, file: &str, key: &str) -> Option<u64> {
+    let text = scene.field(&of(pid, file), key)?;
+    text.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+fn mappings(scene: &Scene, pid: &u32) -> Finding {
+    let Some(text) = scene.text(&of(*pid, "maps")) else {
+        return Finding::unknown("they cannot be read");
+    };
+    let status = |key| kib(scene, *pid, "status", key).unwrap_or(0);
+    let (count, mapped, resident) = (text.lines().count(), status("VmSize"), status("VmRSS"));
+    if count == 0 {
+        return Finding::missing("it has no memory of its own", "give the pid of a user process");
+    }
+    let found = format!("{count}, {} mapped, {} resident", mib(mapped), mib(resident));
+    if resident < 1 << 30 {
+        let remedy = "none needed: for so little memory the kernel's DAMON does as well";
+        return Finding::limited(found, remedy);
+    }
+    Finding::present(found)
+}
+
+fn hugetlb(scene: &Scene, pid: &u32) -> Finding {
+    let bytes = |key| kib(scene, *pid, "smaps_rollup", key);
+    match (bytes("Shared_Hugetlb"), bytes("Private_Hugetlb")) {
+        (None, None) => Finding::unknown("/proc/PID/smaps_rollup cannot be read"),
+        (Some(shared @ 1..), _) => Finding::limited(
+            format!(
+                "{} shared: the module refuses them (others write the same tables)",
+                mib(shared)
+            ),
+            "use private hugetlb or huge pages of shmem, or leave these mappings out",
+        ),
+        (_, Some(private @ 1..)) => {
+            Finding::present(format!("{} private: told at their size", mib(private)))
+        }
+        _ => Finding::present("none"),
+    }
+}
+
+fn guest(scene: &Scene, pid: &u32) -> Finding {
+    let fd = of(*pid, "fd");
+    let is_guest = |name: &String| {
+        let link = scene.link(&format!("{fd}/{name}"));
+        link.is_some_and(|to| to.to_string_lossy().contains("anon_inode:kvm-vm"))
+    };
+    if scene.names(&fd).iter().any(is_guest) {
+        return Finding::limited(
+            "it runs a virtual machine: what the guest accesses is not in its page table",
+            "profile inside of the guest",
+        );
+    }
+    Finding::present("none: its accesses are its own")
+}
+
+fn locked(scene: &Scene, pid: &u32) -> Finding {
+    match kib(scene, *pid, "status", "VmLck") {
+        None => Finding::unknown("/proc/PID/status does not tell"),
+        Some(0) => Finding::present("none"),
+        Some(bytes) => Finding::limited(
+            format!("{}: seen, but never reclaimed", mib(bytes)),
+            "none needed for recording",
+        ),
+    }
+}
+
+fn thp(scene: &Scene, pid: &u32) -> Finding {
+    if scene.field(&of(*pid, "status"), "THP_enabled").as_deref() == Some("0") {
+        return Finding::present("turned off by the process: told page by page");
+    }
+    match kib(scene, *pid, "smaps_rollup", "AnonHugePages") {
+        None => Finding::unknown("/proc/PID/smaps_rollup cannot be read"),
+        Some(0) => Finding::present("none: told page by page"),
+        Some(bytes) => Finding::limited(
+            format!("{} in huge pages: told at 2 MiB, not finer", mib(bytes)),
+            "none needed; for finer regions turn THP off for the process",
+        ),
+    }
+}
+
+fn cgroup(scene: &Scene, pid: &u32) -> Finding {
+    let text = scene.text(&of(*pid, "cgroup")).unwrap_or_default();
+    let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::")) else {
+        return Finding::missing("it is in no cgroup of version 2", "watch it with -p");
+    };
+    let path = path.trim_end_matches(" (deleted)").trim_end_matches('/');
+    if scene.exists(&format!("/sys/fs/cgroup{path}/memory.current")) {
+        return Finding::present(format!(
+            "{path}/: memory is accounted (--cgroup /sys/fs/cgroup{path})"
+        ));
+    }
+    Finding::limited(
+        format!("{path}/: memory is not accounted there"),
+        "none needed for recording; enable `memory` in cgroup.subtree_control above it",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::doctor::Verdict::{Forbidden, Limited, Missing, Present, Unknown};
+    use crate::doctor::scene::tests::{Tree, judge};
+
+    #[test]
+    fn every_verdict_is_given() {
+        const STATUS: &str = "/proc/42/status";
+        const STAT: (&str, &str) =
+            ("/proc/42/stat", "42 (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5\n");
+        const THREAD: (&str, &str) =
+            ("/proc/42/stat", "42 (k) S 1 1 1 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 1 0 5\n");
+        const ROLLUP: &str = "/proc/42/smaps_rollup";
+        const CGROUP: &str = "/proc/42/cgroup";
+        const ROOT: (&str, &str) = ("/proc/self/status", "CapEff:\t000001ffffffffff\n");
+        const NONE: (&str, &str) = ("/proc/self/status", "CapEff:\t0000000000000000\n");
+        const MAPS: (&str, &str) =
+            ("/proc/42/maps", "0-1000 rw-p 0 0:0 0\n1000-2000 rw-p 0 0:0 0\n");
+        judge(
+            &[
+                (
+                    "target",
+                    &[STAT, (STATUS, "Tgid:\t42\n"), ("/proc/42/comm", "redis\n")],
+                    Present,
+                    "redis[42]",
+                ),
+                ("target", &[STAT, (STATUS, "Tgid:\t7\n")], Missing, "-p 7"),
+                ("target", &[THREAD, (STATUS, "Tgid:\t42\n")], Missing, "thread of the kernel"),
+                ("target", &[], Missing, "no such process"),
+                ("permission", &[ROOT, MAPS], Present, "CAP_SYS_PTRACE"),
+                ("permission", &[NONE, MAPS], Forbidden, "run as root"),
+                (
+                    "namespaces",
+                    &[("/proc/self/ns/pid", "-> pid:[1]"), ("/proc/42/ns/pid", "-> pid:[1]")],
+                    Present,
+                    "same",
+                ),
+                (
+                    "namespaces",
+                    &[
+                        ("/proc/self/ns/pid", "-> pid:[1]"),
+                        ("/proc/42/ns/pid", "-> pid:[2]"),
+                        (STATUS, "NSpid:\t42\t7\n"),
+                    ],
+                    Limited,
+                    "inside it is pid 7",
+                ),
+                (
+                    "mappings",
+                    &[MAPS, (STATUS, "VmSize:\t4194304 kB\nVmRSS:\t2097152 kB\n")],
+                    Present,
+                    "2, 4096 MiB",
+                ),
+                ("mappings", &[MAPS], Limited, "so little"),
+                ("mappings", &[("/proc/42/maps", "")], Missing, "no memory"),
+                ("mappings", &[], Unknown, "cannot be read"),
+                (
+                    "shared-hugetlb",
+                    &[(ROLLUP, "Shared_Hugetlb:  2048 kB\n")],
+                    Limited,
+                    "2 MiB shared",
+                ),
+                (
+                    "shared-hugetlb",
+                    &[(ROLLUP, "Shared_Hugetlb: 0 kB\nPrivate_Hugetlb: 2048 kB\n")],
+                    Present,
+                    "private",
+                ),
+                (
+                    "shared-hugetlb",
+                    &[(ROLLUP, "Shared_Hugetlb: 0 kB\nPrivate_Hugetlb: 0 kB\n")],
+                    Present,
+                    "none",
+                ),
+                ("shared-hugetlb", &[], Unknown, "smaps_rollup"),
+                (
+                    "guest-memory",
+                    &[("/proc/42/fd/9", "-> anon_inode:kvm-vm")],
+                    Limited,
+                    "inside of the guest",
+                ),
+                ("guest-memory", &[("/proc/42/fd/9", "-> /dev/null")], Present, "none"),
+                ("locked", &[(STATUS, "VmLck:\t2048 kB\n")], Limited, "2 MiB"),
+                ("locked", &[(STATUS, "VmLck:\t0 kB\n")], Present, "none"),
+                ("locked", &[], Unknown, "does not tell"),
+                ("thp-eligible", &[(STATUS, "THP_enabled:\t0\n")], Present, "turned off"),
+                (
+                    "thp-eligible",
+                    &[(ROLLUP, "AnonHugePages:  4096 kB\n")],
+                    Limited,
+                    "4 MiB in huge pages",
+                ),
+                ("thp-eligible", &[(ROLLUP, "AnonHugePages:  0 kB\n")], Present, "page by page"),
+                ("thp-eligible", &[], Unknown, "smaps_rollup"),
+                (
+                    "process-cgroup",
+                    &[(CGROUP, "0::/a/b\n"), ("/sys/fs/cgroup/a/b/memory.current", "1")],
+                    Present,
+                    "/a/b",
+                ),
+                ("process-cgroup", &[(CGROUP, "1:cpu:/x\n0::/\n")], Limited, "not accounted"),
+                ("process-cgroup", &[], Missing, "no cgroup"),
+            ],
+            Tree::process,
+        );
+    }
+}

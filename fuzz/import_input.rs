@@ -1,0 +1,44 @@
+//! What the fuzz target `import` does with its input; crates/exchange replays the corpus with it.
+
+use std::io::Cursor;
+
+use tierscope_core::Result;
+use tierscope_core::drive::{Sink, Window};
+use tierscope_exchange::{Options, read};
+
+/// Windows are in order of time, and regions in order of address.
+#[derive(Default)]
+struct Orderly {
+    windows: u64,
+    end: u64,
+}
+
+impl Sink for Orderly {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        let snapshot = window.snapshot;
+        assert!(snapshot.start <= snapshot.end);
+        let apart = |pair: &[tierscope_core::Region]| {
+            let (a, b) = (pair[0].range, pair[1].range);
+            a.space != b.space || a.end <= b.start
+        };
+        assert!(snapshot.regions.windows(2).all(apart));
+        assert!(snapshot.regions.iter().all(|region| !region.range.is_empty()));
+        self.windows += 1;
+        self.end = self.end.max(snapshot.end.0);
+        Ok(())
+    }
+}
+
+/// Reads `data` as whatever it looks like; gives the number of windows if it was taken.
+pub(crate) fn import(data: &[u8]) -> Option<u64> {
+    // perf.data would start perf.
+    if data.starts_with(b"PERFILE2") {
+        return None;
+    }
+    let scratch = Box::new(Cursor::new(Vec::new()));
+    let imported = read("input", &mut &*data, Options::default(), scratch).ok()?;
+    let _ = imported.meta("import");
+    let mut sink = Orderly::default();
+    imported.write(&mut sink, &mut |_, _| ()).expect("a scratch in memory does not fail");
+    Some(sink.windows)
+}
