@@ -11,14 +11,14 @@ use tierscope_exchange::damo::Shape;
 use tierscope_exchange::{Failure, Partial, PartialDir, csv, damo};
 use tierscope_record::{Recording, Table};
 
-use crate::scratch;
 use crate::ticker::{self, Ticker};
+use crate::{newest, scratch};
 
 /// Flags of `tierscope export`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("format").required(true).args(["parquet", "csv", "damo"])))]
 pub struct ExportArgs {
-    /// The recording
+    /// The recording; of a series the newest
     #[arg(value_name = "DIR")]
     pub recording: PathBuf,
 
@@ -30,8 +30,9 @@ pub struct ExportArgs {
     #[arg(long)]
     pub csv: bool,
 
-    /// JSON that `damo report` reads: regions, ages and counts of all windows; no mappings. Under a
-    /// name that ends with .json as text, else zlib-compressed as damo writes it
+    /// JSON that `damo report` reads: regions, ages and counts of all windows; no mappings.
+    /// zlib-compressed as damo writes it; as text under a name that ends with .json (damo reads
+    /// that where file(1) calls it `JSON data`, which newer ones do not)
     #[arg(long)]
     pub damo: bool,
 
@@ -59,7 +60,7 @@ fn tables() -> impl TypedValueParser<Value = Table> {
 /// [`ErrorKind::Usage`] if the output is there already, or makes no sense; [`ErrorKind::Data`] for
 /// what is no recording; [`ErrorKind::Io`] if the output cannot be written.
 pub fn run(args: &ExportArgs) -> Result<()> {
-    let recording = Recording::open(&args.recording)?;
+    let recording = Recording::open(newest::resolve(&args.recording)?)?;
     if let Some(damage) = recording.damage() {
         eprintln!("tierscope: {damage}");
     }

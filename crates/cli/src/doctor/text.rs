@@ -26,7 +26,11 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         match way.lacks(&report.machine) {
             None => writeln!(out, "  {:VERDICT$} {}", "open", way.title)?,
             Some(answer) => {
-                writeln!(out, "  {:VERDICT$} {}: {} lacks", "closed", way.title, answer.title)?;
+                writeln!(
+                    out,
+                    "  {:VERDICT$} {}, for want of: {}",
+                    "closed", way.title, answer.title
+                )?;
             }
         }
     }
