@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tierscope_core::{CONFIRMED, Level, Range};
+use tierscope_core::{CONFIRMED, Level, Range, Region};
 
-use super::leaf::Leaves;
+use super::leaf::{Leaves, Touched};
 
 /// Level-2 entries beneath a level-3 entry.
 pub(super) const ENTRIES: usize = Level::FANOUT as usize;
@@ -30,17 +30,20 @@ impl Peers {
 }
 
 /// One bit for each level-2 entry.
-type Bits = [u64; ENTRIES / 64];
+pub(super) type Bits = [u64; ENTRIES / 64];
 
 /// Faded hits below this are forgotten.
 const SCRAP: f32 = 1.0 / 64.0;
 
 /// A level-3 entry whose level-2 entries are counted. Most of them were never hit where heat is
-/// scattered, so that whatever is done in every window goes by the bits of those that were.
+/// scattered, so that whatever is done in every window goes by the bits of those that were. Where
+/// tables take turns, most of them stay as they are: whatever follows from their counts is kept.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     /// What the level-3 entry covers.
     pub(super) range: Range,
+    /// Counts or checks have changed since the table was last drawn.
+    stale: bool,
     hits: Box<[f32; ENTRIES]>,
     /// Entries with hits.
     warm: Bits,
@@ -52,29 +55,49 @@ pub(super) struct Table {
     was_hot: Bits,
     /// The window in which each entry last became hot, or cold.
     changed: Box<[u32; ENTRIES]>,
+    /// Entries that ever did.
+    ever_changed: Bits,
     /// Leaf checks of hot entries.
-    pub(super) leaves: BTreeMap<u16, Leaves>,
+    leaves: BTreeMap<u16, Leaves>,
+    /// Of the checked ones, those hot all over.
+    whole: usize,
     /// Windows since a hit.
     pub(super) cold_for: u32,
+    drawing: Drawing,
+}
+
+/// Regions of a whole table as they were last drawn.
+#[derive(Clone, Debug, Default)]
+struct Drawing {
+    regions: Vec<Region>,
+    /// In which of the table's windows; ages go on from there.
+    turn: u32,
+    /// Whether peers vouched for entries not checked.
+    vouched: bool,
 }
 
 impl Table {
     pub(super) fn new(range: Range) -> Self {
         Self {
             range,
+            stale: true,
             hits: Box::new([0.0; ENTRIES]),
             warm: Bits::default(),
             samples: 0.0,
             turns: 0,
             was_hot: Bits::default(),
             changed: Box::new([0; ENTRIES]),
+            ever_changed: Bits::default(),
             leaves: BTreeMap::new(),
+            whole: 0,
             cold_for: 0,
+            drawing: Drawing::default(),
         }
     }
 
     /// Makes room for `samples` new ones: the fuller the new window, the less the old ones count.
     pub(super) fn fade(&mut self, samples: u32) {
+        self.stale = true;
         let keep = (1.0 - samples as f32 / HORIZON).max(0.0);
         self.samples *= keep;
         for entry in ones(self.warm) {
@@ -88,6 +111,7 @@ impl Table {
 
     /// Counts one sample: a bit per entry, or none at all for a table found old from above.
     pub(super) fn count(&mut self, young: Option<&[u64]>) {
+        self.stale = true;
         self.samples += 1.0;
         for (word_index, word) in young.unwrap_or_default().iter().enumerate() {
             self.warm[word_index] |= word;
@@ -99,33 +123,86 @@ impl Table {
         }
     }
 
+    /// Takes the outcome of a leaf check.
+    pub(super) fn note(&mut self, entry: u16, touched: Touched) {
+        self.stale = true;
+        let leaves = self.leaves.entry(entry).or_default();
+        self.whole -= usize::from(leaves.is_whole());
+        leaves.note(touched, self.turns);
+        self.whole += usize::from(leaves.is_whole());
+    }
+
     /// Ends a window: ages go on, what has gone cold is forgotten.
     pub(super) fn turn(&mut self, threshold: f64) {
         self.turns = self.turns.saturating_add(1);
-        let mut hot = Bits::default();
-        self.hot(threshold).for_each(|entry| put(&mut hot, entry, true));
-        let sides: Bits = std::array::from_fn(|word| hot[word] ^ self.was_hot[word]);
-        ones(sides).for_each(|entry| self.changed[entry] = self.turns);
-        self.was_hot = hot;
+        let hot = self.hot(threshold);
         self.cold_for = if hot == Bits::default() { self.cold_for + 1 } else { 0 };
-        self.leaves.values_mut().for_each(|leaves| leaves.since += 1);
+        if hot == self.was_hot {
+            return;
+        }
+        let sides: Bits = std::array::from_fn(|word| hot[word] ^ self.was_hot[word]);
+        for entry in ones(sides) {
+            self.changed[entry] = self.turns;
+            put(&mut self.ever_changed, entry, true);
+        }
+        self.was_hot = hot;
         self.leaves.retain(|entry, _| is_one(&hot, usize::from(*entry)));
+        self.whole = self.leaves.values().filter(|leaves| leaves.is_whole()).count();
     }
 
-    /// Hits over samples, 0..1.
-    pub(super) fn frequency(&self, entry: usize) -> f64 {
-        if self.samples == 0.0 { 0.0 } else { f64::from(self.hits[entry] / self.samples) }
+    /// Hits of an entry over the samples.
+    pub(super) fn hits(&self, entry: usize) -> f32 {
+        self.hits[entry]
+    }
+
+    /// Hits from which an entry is hot at `threshold`, a frequency; any where nothing was sampled.
+    pub(super) fn bar(&self, threshold: f64) -> f32 {
+        if self.samples == 0.0 {
+            f32::INFINITY
+        } else {
+            (threshold * f64::from(self.samples)) as f32
+        }
     }
 
     /// Windows for which all of these entries have been hot, or not.
     pub(super) fn age(&self, entries: std::ops::Range<usize>) -> u32 {
-        // A fold without branches: gaps between scattered heat are long.
-        self.turns - self.changed[entries].iter().fold(0, |last, changed| last.max(*changed))
+        let changed = ones(within(self.ever_changed, entries)).map(|entry| self.changed[entry]);
+        self.turns - changed.max().unwrap_or(0)
+    }
+
+    /// Windows since an entry's leaves were checked.
+    pub(super) fn since(&self, leaves: &Leaves) -> u32 {
+        self.turns - leaves.checked_in
     }
 
     /// The entries with hits, ascending.
     pub(super) fn warm(&self) -> impl Iterator<Item = usize> + use<> {
         ones(self.warm)
+    }
+
+    /// Leaf checks of hot entries, by entry.
+    pub(super) fn leaves(&self) -> impl Iterator<Item = (usize, &Leaves)> {
+        self.leaves.iter().map(|(entry, leaves)| (usize::from(*entry), leaves))
+    }
+
+    /// The regions of the whole table, ages up to date; drawn anew by `draw` if the table or the
+    /// peers' word has changed since.
+    pub(super) fn drawn(
+        &mut self,
+        vouched: bool,
+        draw: impl FnOnce(&Self, Vec<Region>) -> Vec<Region>,
+    ) -> &[Region] {
+        if self.stale || self.drawing.vouched != vouched {
+            let mut regions = std::mem::take(&mut self.drawing.regions);
+            regions.clear();
+            self.drawing = Drawing { regions: draw(self, regions), turn: self.turns, vouched };
+            self.stale = false;
+        }
+        let passed = self.turns - std::mem::replace(&mut self.drawing.turn, self.turns);
+        if passed > 0 {
+            self.drawing.regions.iter_mut().for_each(|region| region.age += passed);
+        }
+        &self.drawing.regions
     }
 
     /// What entry `entry` covers.
@@ -134,25 +211,49 @@ impl Table {
         Range::new(self.range.space, start, start + Level::PMD.entry_bytes())
     }
 
-    /// The hot entries, ascending.
-    pub(super) fn hot(&self, threshold: f64) -> impl Iterator<Item = usize> + '_ {
-        ones(self.warm).filter(move |entry| self.frequency(*entry) >= threshold)
+    /// The hot entries.
+    pub(super) fn hot(&self, threshold: f64) -> Bits {
+        if !self.stale {
+            return self.was_hot;
+        }
+        let bar = self.bar(threshold);
+        let mut hot = Bits::default();
+        ones(self.warm).for_each(|entry| put(&mut hot, entry, self.hits[entry] >= bar));
+        hot
     }
 
-    /// Whether both neighbours within the table are hot too.
-    pub(super) fn is_inside(&self, entry: usize, threshold: f64) -> bool {
-        let hot = |entry: usize| self.frequency(entry) >= threshold;
-        entry > 0 && entry + 1 < ENTRIES && hot(entry - 1) && hot(entry + 1)
+    /// How many entries were hot at the end of the last window.
+    pub(super) fn hot_before(&self) -> u32 {
+        self.was_hot.iter().map(|word| word.count_ones()).sum()
     }
 
     /// Adds the table's checked entries to what is known of its space.
     pub(super) fn tell(&self, peers: &mut Peers) {
         peers.checked += self.leaves.len();
-        peers.whole += self.leaves.values().filter(|leaves| leaves.is_whole()).count();
+        peers.whole += self.whole;
     }
 }
 
-fn is_one(bits: &Bits, entry: usize) -> bool {
+#[cfg(test)]
+impl Table {
+    /// Nothing that was worked out from counts and checks is trusted any more.
+    pub(super) fn forget(&mut self) {
+        self.stale = true;
+        self.whole = self.leaves.values().filter(|leaves| leaves.is_whole()).count();
+    }
+}
+
+/// Those of the hot entries both of whose neighbours within the table are hot too.
+pub(super) fn inside(hot: Bits) -> Bits {
+    let word = |index: usize| hot.get(index).copied().unwrap_or(0);
+    std::array::from_fn(|at| {
+        let below = hot[at] << 1 | if at == 0 { 0 } else { word(at - 1) >> 63 };
+        let above = hot[at] >> 1 | word(at + 1) << 63;
+        hot[at] & below & above
+    })
+}
+
+pub(super) fn is_one(bits: &Bits, entry: usize) -> bool {
     bits[entry / 64] >> (entry % 64) & 1 == 1
 }
 
@@ -161,8 +262,17 @@ fn put(bits: &mut Bits, entry: usize, one: bool) {
     if one { bits[entry / 64] |= bit } else { bits[entry / 64] &= !bit }
 }
 
+/// The bits of these entries alone.
+fn within(bits: Bits, entries: std::ops::Range<usize>) -> Bits {
+    let below = |word: usize, end: usize| match end.saturating_sub(word * 64) {
+        0 => 0,
+        count => u64::MAX >> (64 - count.min(64)),
+    };
+    std::array::from_fn(|word| bits[word] & below(word, entries.end) & !below(word, entries.start))
+}
+
 /// The entries whose bits are set, ascending.
-fn ones(bits: Bits) -> impl Iterator<Item = usize> {
+pub(super) fn ones(bits: Bits) -> impl Iterator<Item = usize> {
     bits.into_iter().enumerate().flat_map(|(index, word)| {
         let some = |word: u64| (word != 0).then_some(word);
         let rest = std::iter::successors(some(word), move |word| some(word & (word - 1)));
@@ -174,7 +284,7 @@ fn ones(bits: Bits) -> impl Iterator<Item = usize> {
 /// one, what its peers say.
 pub(super) fn confidence(leaves: Option<&Leaves>, peers: Peers) -> f32 {
     match leaves {
-        Some(leaves) => 1.0 - 0.5f32.powi(leaves.checks.min(8) as i32),
+        Some(leaves) => 1.0 - 1.0 / (1u32 << leaves.checks.min(8)) as f32,
         None if peers.vouch() => CONFIRMED,
         None => 0.0,
     }
@@ -183,10 +293,15 @@ pub(super) fn confidence(leaves: Option<&Leaves>, peers: Peers) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use tierscope_core::SpaceId;
 
     fn table() -> Table {
         Table::new(Range::new(SpaceId(0), 1 << 30, 2 << 30))
+    }
+
+    fn frequency(table: &Table, entry: usize) -> f32 {
+        table.hits(entry) / table.samples
     }
 
     fn young(entries: &[usize]) -> [u64; 8] {
@@ -203,9 +318,9 @@ mod tests {
         table.count(Some(&young(&[3])));
         table.count(None);
         table.count(None);
-        assert_eq!(table.frequency(3), 0.5);
-        assert_eq!(table.frequency(500), 0.25);
-        assert_eq!(table.hot(0.3).collect::<Vec<_>>(), [3]);
+        assert_eq!(frequency(&table, 3), 0.5);
+        assert_eq!(frequency(&table, 500), 0.25);
+        assert_eq!(ones(table.hot(0.3)).collect::<Vec<_>>(), [3]);
         assert_eq!(table.entry(500).start, (1 << 30) + 500 * (2 << 20));
     }
 
@@ -215,7 +330,7 @@ mod tests {
         let mut table = table();
         table.count(Some(&young(&[0])));
         table.fade(4);
-        assert_eq!((table.frequency(0), table.samples), (1.0, 0.5));
+        assert_eq!((frequency(&table, 0), table.samples), (1.0, 0.5));
         table.fade(8);
         assert_eq!(table.samples, 0.0);
     }
@@ -238,12 +353,12 @@ mod tests {
         let mut table = table();
         (0..8).for_each(|i| table.count(Some(&young(if i == 0 { &[9] } else { &[] }))));
         for _ in 0..7 {
-            assert!(table.frequency(9) <= 0.125, "{}", table.frequency(9));
+            assert!(frequency(&table, 9) <= 0.125, "{}", frequency(&table, 9));
             table.turn(0.5);
             table.fade(4);
             (0..4).for_each(|_| table.count(None));
         }
-        assert_eq!((table.frequency(9), table.warm().count()), (0.0, 0));
+        assert_eq!((frequency(&table, 9), table.warm().count()), (0.0, 0));
     }
 
     #[test]
@@ -253,15 +368,27 @@ mod tests {
         let sure = |table: &Table, entry| {
             let mut peers = Peers::default();
             table.tell(&mut peers);
-            confidence(table.leaves.get(&entry), peers)
+            let own = table.leaves().find(|(at, _)| *at == entry).map(|(_, leaves)| leaves);
+            confidence(own, peers)
         };
-        (0..7).for_each(|entry| table.leaves.entry(entry).or_default().note([u64::MAX; 8]));
+        (0..7).for_each(|entry| table.note(entry, [u64::MAX; 8]));
         assert_eq!((sure(&table, 3), sure(&table, 10)), (0.5, 0.0));
-        table.leaves.entry(7).or_default().note([u64::MAX; 8]);
+        table.note(7, [u64::MAX; 8]);
         assert_eq!(sure(&table, 10), CONFIRMED);
-        (8..10).for_each(|entry| {
-            table.leaves.entry(entry).or_default().note([1, 0, 0, 0, 0, 0, 0, 0])
-        });
+        (8..10).for_each(|entry| table.note(entry, [1, 0, 0, 0, 0, 0, 0, 0]));
         assert_eq!(sure(&table, 10), 0.0, "needles among them: nobody vouches any more");
+    }
+
+    proptest! {
+        #[test]
+        fn bits_agree_with_going_through_entries(set in prop::collection::btree_set(0usize..ENTRIES, 0..200), ends in (0..=ENTRIES, 0..=ENTRIES)) {
+            let mut bits = Bits::default();
+            set.iter().for_each(|entry| put(&mut bits, *entry, true));
+            let span = ends.0.min(ends.1)..ends.0.max(ends.1);
+            let of = |bits| ones(bits).collect::<Vec<_>>();
+            let naive = |keep: &dyn Fn(usize) -> bool| -> Vec<usize> { set.iter().copied().filter(|e| keep(*e)).collect() };
+            prop_assert_eq!(of(within(bits, span.clone())), naive(&|e| span.contains(&e)));
+            prop_assert_eq!(of(inside(bits)), naive(&|e| e > 0 && set.contains(&(e - 1)) && set.contains(&(e + 1))));
+        }
     }
 }

@@ -37,18 +37,21 @@ pub(super) struct Leaves {
     hot: Vec<Span<usize>>,
     /// Checks so far.
     pub(super) checks: u32,
-    /// Windows since the last check.
-    pub(super) since: u32,
+    /// Hot leaves, counted.
+    hot_count: usize,
+    /// The table's window in which the last check ended.
+    pub(super) checked_in: u32,
 }
 
 impl Leaves {
-    /// Takes the outcome of a check.
-    pub(super) fn note(&mut self, touched: Touched) {
+    /// Takes the outcome of a check in a window of the table.
+    pub(super) fn note(&mut self, touched: Touched, window: u32) {
         self.before = self.last;
         self.last = touched;
         self.checks = self.checks.saturating_add(1);
-        self.since = 0;
+        self.checked_in = window;
         self.hot = self.conclude();
+        self.hot_count = self.hot.iter().map(Span::len).sum();
     }
 
     /// The hot leaves, as disjoint ascending spans of 0..512.
@@ -86,8 +89,7 @@ impl Leaves {
 
     /// Whether nearly all leaves are hot.
     pub(super) fn is_whole(&self) -> bool {
-        let hot: usize = self.hot.iter().map(Span::len).sum();
-        hot * 8 >= LEAVES * 7
+        self.hot_count * 8 >= LEAVES * 7
     }
 }
 
@@ -147,7 +149,7 @@ mod tests {
 
     fn checked(checks: &[Touched]) -> Vec<Span<usize>> {
         let mut leaves = Leaves::default();
-        checks.iter().for_each(|check| leaves.note(*check));
+        checks.iter().for_each(|check| leaves.note(*check, 0));
         leaves.hot_spans().to_vec()
     }
 

@@ -26,7 +26,7 @@ mod draw;
 mod heat;
 mod leaf;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use tierscope_core::{
@@ -37,8 +37,8 @@ use tierscope_core::{
 use crate::areas::mapped_areas;
 use crate::checks::{intervals, refuse};
 use draw::draw;
-use heat::{ENTRIES, HORIZON, Peers, Table};
-use leaf::Touched;
+use heat::{ENTRIES, HORIZON, Peers, Table, inside, is_one, ones};
+use leaf::{Leaves, Touched};
 
 /// Work of clearing one young entry, in entries looked at: an atomic operation that misses beside a
 /// read that mostly does not (41..155 ns against 5..10 ns, measured in the virtual machine).
@@ -249,8 +249,8 @@ impl Guided {
         // As many again will be spent on each sample: half of the burst's budget is for opening.
         let limit = self.config.budget / 4;
         let fit = keys.iter().scan(self.spent, |planned, key| {
-            let hot = self.tables.get(key).map_or(0, |table| table.hot(self.config.hot).count());
-            *planned += Level::FANOUT + CLEAR_COST * hot as u64;
+            let hot = self.tables.get(key).map_or(0, Table::hot_before);
+            *planned += Level::FANOUT + CLEAR_COST * u64::from(hot);
             Some(*planned)
         });
         let count = fit.take_while(|planned| *planned <= limit).count();
@@ -347,23 +347,13 @@ impl Guided {
     /// then entries inside, then those checked once, then the ones whose check is oldest.
     fn open_checks(&mut self, access: &mut dyn AccessBits) -> Result<()> {
         self.checks.clear();
-        let mut due = Vec::new();
-        for (key, table) in &self.tables {
-            for entry in table.hot(self.config.hot) {
-                if let Some(urgency) = urgency(table, entry, self.config.hot) {
-                    due.push((urgency, *key, entry as u16));
-                }
-            }
-        }
-        // Thousands may be due, a few hundred can be paid for.
-        let most = (self.config.budget / 2 / (2 * Level::FANOUT)) as usize;
-        if due.len() > most {
-            due.select_nth_unstable(most);
-            due.truncate(most);
-        }
-        due.sort_unstable();
-        self.spent = 0;
         let peers = self.peers();
+        let all_vouched = peers.values().all(|peers| peers.vouch());
+        let share = if all_vouched { VOUCHED_SHARE } else { 2 };
+        // Thousands may be due, a few hundred can be paid for.
+        let most = (self.config.budget / share / (2 * Level::FANOUT)) as usize;
+        let due = self.most_urgent(most);
+        self.spent = 0;
         for (_, key, entry) in due {
             let vouched = peers.get(&key.0).is_some_and(|peers| peers.vouch());
             let share = if vouched { VOUCHED_SHARE } else { 2 };
@@ -378,6 +368,30 @@ impl Guided {
         Ok(())
     }
 
+    /// The most urgent entries to check, at most `most`, the most urgent first.
+    fn most_urgent(&self, most: usize) -> Vec<Due> {
+        let mut chosen = BinaryHeap::with_capacity(most + 1);
+        for (key, table) in &self.tables {
+            let hot = table.hot(self.config.hot);
+            let inside = inside(hot);
+            let mut checked = table.leaves().peekable();
+            for entry in ones(hot) {
+                while checked.next_if(|(at, _)| *at < entry).is_some() {}
+                let leaves = checked.next_if(|(at, _)| *at == entry).map(|(_, leaves)| leaves);
+                let Some(urgency) = urgency(table, entry, leaves, is_one(&inside, entry)) else {
+                    continue;
+                };
+                let due = (urgency, *key, entry as u16);
+                if chosen.len() < most {
+                    chosen.push(due);
+                } else if chosen.peek().is_some_and(|last| due < *last) {
+                    *chosen.peek_mut().expect("peeked at") = due;
+                }
+            }
+        }
+        chosen.into_sorted_vec()
+    }
+
     /// Reads the leaves that were cleared at the start of the window.
     fn close_checks(&mut self, access: &mut dyn AccessBits) -> Result<()> {
         for (key, entry) in std::mem::take(&mut self.checks) {
@@ -388,8 +402,7 @@ impl Guided {
             self.scan(access, &range, Level::PTE, LOOK)?;
             let touched: Touched =
                 self.set.young.as_slice().try_into().expect("an entry has 512 leaves");
-            let table = self.tables.get_mut(&key).expect("looked up above");
-            table.leaves.entry(entry).or_default().note(touched);
+            self.tables.get_mut(&key).expect("looked up above").note(entry, touched);
         }
         Ok(())
     }
@@ -401,7 +414,8 @@ impl Guided {
             table.turn(self.config.hot);
         }
         self.tables.retain(|_, table| table.cold_for < FORGET);
-        let regions = draw(&self.areas, &self.tables, &self.settle());
+        let settled = self.settle();
+        let regions = draw(&self.areas, &mut self.tables, &settled);
         let most = regions.iter().map(|region| region.samples).max().unwrap_or(0);
         Ok(Snapshot { start: self.window_start, end, samples: most.max(self.samples), regions })
     }
@@ -438,16 +452,24 @@ fn runs(keys: &[(SpaceId, u64)]) -> Vec<Range> {
     set.as_slice().to_vec()
 }
 
+/// An entry whose leaves may be checked, after its urgency.
+type Due = ((u32, u32, u64), (SpaceId, u64), u16);
+
 /// How soon an entry's leaves should be checked: less is sooner, `None` for not now. Among equals
 /// chance decides, as good as a product of the address is.
-fn urgency(table: &Table, entry: usize, threshold: f64) -> Option<(u32, u32, u64)> {
+fn urgency(
+    table: &Table,
+    entry: usize,
+    leaves: Option<&Leaves>,
+    inside: bool,
+) -> Option<(u32, u32, u64)> {
     let number = (table.range.start >> Level::PMD.shift()) + entry as u64;
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    match table.leaves.get(&(entry as u16)) {
-        None => Some((u32::from(table.is_inside(entry, threshold)), 0, mixed)),
-        Some(leaves) if leaves.checks < 2 => Some((2, 0, mixed)),
-        Some(leaves) if leaves.since < RECHECK => None,
-        Some(leaves) => Some((3, u32::MAX - leaves.since, mixed)),
+    match leaves.map(|leaves| (leaves.checks, table.since(leaves))) {
+        None => Some((u32::from(inside), 0, mixed)),
+        Some((0 | 1, _)) => Some((2, 0, mixed)),
+        Some((_, since)) if since < RECHECK => None,
+        Some((_, since)) => Some((3, u32::MAX - since, mixed)),
     }
 }
 
