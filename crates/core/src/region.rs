@@ -30,7 +30,8 @@ impl Region {
     #[must_use]
     #[inline]
     pub fn frequency(&self) -> f64 {
-        if self.samples == 0 {
+        // Most regions are cold: no need to divide.
+        if self.samples == 0 || self.hits == 0.0 {
             return 0.0;
         }
         (f64::from(self.hits) / f64::from(self.samples)).min(1.0)
@@ -40,7 +41,7 @@ impl Region {
     #[must_use]
     #[inline]
     pub fn is_hot(&self, threshold: f64) -> bool {
-        self.samples > 0 && self.frequency() >= threshold && self.confidence >= CONFIRMED
+        self.samples > 0 && self.confidence >= CONFIRMED && self.frequency() >= threshold
     }
 
     /// Whether at least one sampling hit fell on it, in the mean over its bytes: DAMON's

@@ -26,6 +26,10 @@ impl Columns {
         RecordBatch::try_new(schema.clone(), columns).map_err(|e| e.to_string())
     }
 
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.column_by_name(name).is_some()
+    }
+
     fn get(&self, name: &str) -> Result<&dyn Array, String> {
         let column = self.0.column_by_name(name).ok_or_else(|| format!("no column `{name}`"))?;
         Ok(column.as_ref())

@@ -145,6 +145,8 @@ pub(crate) fn bins(columns: &Columns) -> Decoded<Bin> {
     let shift = columns.u8("shift")?;
     let heat = columns.u8("heat")?;
     let seen = columns.u8("seen")?;
+    // Recordings from before there was such a column.
+    let sure = if columns.has("confidence") { Some(columns.u8("confidence")?) } else { None };
     let bin = |row| {
         let bin = Bin {
             space: SpaceId(space.value(row)),
@@ -152,6 +154,7 @@ pub(crate) fn bins(columns: &Columns) -> Decoded<Bin> {
             shift: shift.value(row),
             heat: heat.value(row),
             seen: seen.value(row),
+            sure: sure.map_or(255, |sure| sure.value(row)),
         };
         if bin.is_sane() { Ok(bin) } else { Err(format!("a tile holds {bin:?}")) }
     };

@@ -111,6 +111,7 @@ pub(crate) fn tile(schema: SchemaRef, tile: &Tile) -> Encoded {
         byte(|b| b.shift),
         byte(|b| b.heat),
         byte(|b| b.seen),
+        byte(|b| b.sure),
     ];
     RecordBatch::try_new(schema, columns)
 }

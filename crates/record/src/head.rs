@@ -92,16 +92,13 @@ fn check_identity(metadata: &HashMap<String, String>, table: Table) -> Result<()
 
 fn known_columns(schema: &SchemaRef, table: Table) -> Result<Vec<usize>, String> {
     let ours = table.schema(&HashMap::new());
-    let find = |field: &arrow_schema::FieldRef| {
-        let (index, found) = schema
-            .fields()
-            .find(field.name())
-            .ok_or_else(|| format!("it has no column `{}`", field.name()))?;
-        if found.data_type() == field.data_type() {
-            Ok(index)
-        } else {
-            Err(format!("column `{}` is of type {}", field.name(), found.data_type()))
+    let find = |field: &arrow_schema::FieldRef| match schema.fields().find(field.name()) {
+        Some((index, found)) if found.data_type() == field.data_type() => Some(Ok(index)),
+        Some((_, found)) => {
+            Some(Err(format!("column `{}` is of type {}", field.name(), found.data_type())))
         }
+        None if table.may_lack(field.name()) => None,
+        None => Some(Err(format!("it has no column `{}`", field.name()))),
     };
-    ours.fields().iter().map(find).collect()
+    ours.fields().iter().filter_map(find).collect()
 }

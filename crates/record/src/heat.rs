@@ -24,6 +24,8 @@ pub struct HeatPart {
     pub heat: f64,
     /// Share of bytes and time that was looked at, above 0 up to 1.
     pub seen: f64,
+    /// Mean confidence where and when it was looked at, 0..=1.
+    pub confidence: f64,
 }
 
 impl Heat {
@@ -33,6 +35,7 @@ impl Heat {
             range: region.range,
             heat: region.frequency(),
             seen: 1.0,
+            confidence: region.confidence.into(),
         };
         Self { time: snapshot.start..snapshot.end, parts: looked_at.map(part).collect() }
     }
@@ -42,6 +45,7 @@ impl Heat {
             range: bin.range(),
             heat: share_of(bin.heat),
             seen: share_of(bin.seen),
+            confidence: share_of(bin.sure),
         };
         Self { time, parts: bins.iter().map(part).collect() }
     }

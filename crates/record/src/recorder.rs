@@ -1,6 +1,6 @@
 //! Writes a recording, window by window.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, SchemaRef};
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::metrics::HOT_FREQUENCY;
-use tierscope_core::{Error, ErrorKind, Range, Result, Snapshot, SpaceId, Time};
+use tierscope_core::{Error, ErrorKind, Range, Region, Result, Snapshot, SpaceId, Time};
 
 use crate::commit::{Commit, nanos};
 use crate::encode::{self, Metric};
@@ -117,8 +117,9 @@ impl<S: Store> Recorder<S> {
     }
 
     fn commit(&mut self, window: &Window<'_>) -> Result<()> {
-        let mut row = self.row_of(window);
-        self.encode(window, row.window, row.layout).map_err(|(table, e)| encoding(table, &e))?;
+        let figures = figures(window.snapshot);
+        let mut row = self.row_of(window, &figures);
+        self.encode(window, &figures, &row).map_err(|(table, e)| encoding(table, &e))?;
         for (index, table) in Table::PAYLOAD.into_iter().enumerate() {
             row.crcs[index] = self.hand_over(table)?;
             row.ends[index] = self.streams[table as usize].handed_over;
@@ -133,8 +134,10 @@ impl<S: Store> Recorder<S> {
     }
 
     /// The commit row, but for ends and checksums.
-    fn row_of(&self, window: &Window<'_>) -> Commit {
+    fn row_of(&self, window: &Window<'_>, figures: &[SpaceFigures]) -> Commit {
         let snapshot = window.snapshot;
+        let sum =
+            |of: fn(&SpaceFigures) -> u64| figures.iter().map(of).fold(0, u64::saturating_add);
         let mut row = Commit {
             window: self.committed,
             start: snapshot.start,
@@ -142,8 +145,8 @@ impl<S: Store> Recorder<S> {
             samples: snapshot.samples,
             cpu: window.cpu,
             regions: snapshot.regions.len() as u64,
-            region_bytes: total(snapshot.regions.iter().map(|r| &r.range)),
-            hot_bytes: hot_bytes(snapshot),
+            region_bytes: sum(|of| of.bytes),
+            hot_bytes: sum(|of| of.hot),
             ..self.last.clone()
         };
         if let Some(mappings) = window.mappings {
@@ -154,8 +157,8 @@ impl<S: Store> Recorder<S> {
         row
     }
 
-    fn encode(&mut self, window: &Window<'_>, number: u64, layout: u64) -> Encoded {
-        let snapshot = window.snapshot;
+    fn encode(&mut self, window: &Window<'_>, figures: &[SpaceFigures], row: &Commit) -> Encoded {
+        let (snapshot, number, layout) = (window.snapshot, row.window, row.layout);
         self.write(Table::Regions, |s| encode::regions(s, number, &snapshot.regions))?;
         if let Some(mappings) = window.mappings {
             self.write(Table::Mappings, |s| encode::mappings(s, layout, &mappings.mappings))?;
@@ -164,7 +167,7 @@ impl<S: Store> Recorder<S> {
         self.write(Table::Actions, |s| encode::actions(s, number, window.actions))?;
         self.write(Table::Outcomes, |s| encode::outcomes(s, number, window.outcomes))?;
         let mut metrics = std::mem::take(&mut self.queued);
-        metrics.extend(standard_metrics(window));
+        metrics.extend(standard_metrics(window, figures));
         self.write(Table::Metrics, |s| encode::metrics(s, number, &metrics))?;
         for tile in self.pyramid.window(snapshot) {
             self.write(Table::Tiles, |s| encode::tile(s, &tile))?;
@@ -252,56 +255,49 @@ fn encoding(table: Table, cause: &ArrowError) -> Error {
         .remedy("this is a fault of tierscope: please report it")
 }
 
-fn hot_bytes(snapshot: &Snapshot) -> u64 {
-    let hot = snapshot.regions.iter().filter(|r| r.is_hot(HOT_FREQUENCY));
-    total(hot.map(|r| &r.range))
-}
-
-/// Bytes in all of them. Spaces of 2^64 bytes are no reason to stop recording.
-fn total<'a>(ranges: impl Iterator<Item = &'a Range>) -> u64 {
-    ranges.map(Range::bytes).fold(0, u64::saturating_add)
-}
-
 /// The series that every window has.
-fn standard_metrics(window: &Window<'_>) -> Vec<Metric> {
+fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric> {
     let time = window.snapshot.end;
     let metric = |name: &str, space, value| Metric { time, name: name.into(), space, value };
     let mut metrics = vec![
         metric("profiler_cpu_seconds", None, nanos(window.cpu.profiler) as f64 / 1e9),
         metric("target_cpu_seconds", None, nanos(window.cpu.target) as f64 / 1e9),
     ];
-    for (space, of) in by_space(window.snapshot) {
-        metrics.push(metric("regions", Some(space), of.regions as f64));
-        metrics.push(metric("region_bytes", Some(space), of.bytes as f64));
-        metrics.push(metric("hot_bytes", Some(space), of.hot as f64));
-        metrics.push(metric("accessed_bytes", Some(space), of.accessed as f64));
+    for of in figures {
+        let space = Some(of.space);
+        metrics.push(metric("regions", space, of.regions as f64));
+        metrics.push(metric("region_bytes", space, of.bytes as f64));
+        metrics.push(metric("hot_bytes", space, of.hot as f64));
+        metrics.push(metric("accessed_bytes", space, of.accessed as f64));
     }
     metrics
 }
 
-#[derive(Default)]
+/// What the regions of a space add up to. Spaces of 2^64 bytes are no reason to stop recording.
 struct SpaceFigures {
+    space: SpaceId,
     regions: u64,
     bytes: u64,
     hot: u64,
     accessed: u64,
 }
 
-fn by_space(snapshot: &Snapshot) -> BTreeMap<SpaceId, SpaceFigures> {
-    let mut spaces = BTreeMap::<_, SpaceFigures>::new();
-    for region in &snapshot.regions {
-        let of = spaces.entry(region.range.space).or_default();
-        let bytes = region.range.bytes();
-        of.regions += 1;
-        of.bytes = of.bytes.saturating_add(bytes);
-        if region.is_hot(HOT_FREQUENCY) {
-            of.hot = of.hot.saturating_add(bytes);
-        }
-        if region.is_accessed() {
-            of.accessed = of.accessed.saturating_add(bytes);
-        }
-    }
-    spaces
+/// Of each space, ascending.
+fn figures(snapshot: &Snapshot) -> Vec<SpaceFigures> {
+    let spaces = snapshot.regions.chunk_by(|a, b| a.range.space == b.range.space);
+    let of = |regions: &[Region]| SpaceFigures {
+        space: regions[0].range.space,
+        regions: regions.len() as u64,
+        bytes: total(regions.iter().map(|r| &r.range)),
+        hot: total(regions.iter().filter(|r| r.is_hot(HOT_FREQUENCY)).map(|r| &r.range)),
+        accessed: total(regions.iter().filter(|r| r.is_accessed()).map(|r| &r.range)),
+    };
+    spaces.map(of).collect()
+}
+
+/// Bytes in all of them.
+fn total<'a>(ranges: impl Iterator<Item = &'a Range>) -> u64 {
+    ranges.map(Range::bytes).fold(0, u64::saturating_add)
 }
 
 impl Commit {

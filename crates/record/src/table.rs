@@ -81,6 +81,11 @@ impl Table {
         self != Table::Windows
     }
 
+    /// Whether an older recording of this format may be without that column.
+    pub(crate) fn may_lack(self, column: &str) -> bool {
+        (self, column) == (Table::Tiles, "confidence")
+    }
+
     /// Its columns.
     fn fields(self) -> Vec<Field> {
         match self {
@@ -142,6 +147,7 @@ impl Table {
                 field("shift", DataType::UInt8),
                 field("heat", DataType::UInt8),
                 field("seen", DataType::UInt8),
+                field("confidence", DataType::UInt8),
             ],
             Table::Windows => window_fields(),
         }

@@ -34,6 +34,8 @@ pub struct Bin {
     pub heat: u8,
     /// Share of the bin's bytes and the tile's time that was looked at, likewise.
     pub seen: u8,
+    /// Mean confidence where and when it was looked at, in 1/255, rounded.
+    pub sure: u8,
 }
 
 impl Bin {
@@ -89,11 +91,11 @@ pub(crate) struct Pyramid {
 impl Pyramid {
     /// Takes a window; gives the tiles that it completes, finest first.
     pub(crate) fn window(&mut self, snapshot: &Snapshot) -> Vec<Tile> {
-        let nanos = snapshot.end.0.saturating_sub(snapshot.start.0).max(1);
+        let time = snapshot.end.0.saturating_sub(snapshot.start.0).clamp(1, LONGEST);
         let looked_at = |r: &&tierscope_core::Region| r.samples > 0 && !r.range.is_empty();
         let parts = snapshot.regions.iter().filter(looked_at);
-        let parts = parts.map(|r| Part::new(r.range, nanos, r.frequency()));
-        self.sum(1).add(parts, nanos);
+        let parts = parts.map(|r| Part::new(r.range, time, r.frequency(), r.confidence));
+        self.sum(1).add(parts, time);
         self.windows += 1;
         self.complete()
     }
@@ -113,50 +115,71 @@ impl Pyramid {
             if !self.windows.is_multiple_of(size) {
                 break;
             }
-            let sum = std::mem::take(self.sum(zoom));
-            let tile = Tile { zoom, index: self.windows / size - 1, bins: sum.bins(BINS) };
-            self.sum(zoom + 1).add(tile.parts(sum.nanos), sum.nanos);
-            tiles.push(tile);
+            let sum = self.sum(zoom);
+            let tile = Tile { zoom, bins: sum.bins(BINS), ..Tile::default() };
+            let time = (sum.time / FANOUT).max(1);
+            sum.clear();
+            self.sum(zoom + 1).add(tile.parts(time), time);
+            tiles.push(Tile { index: self.windows / size - 1, ..tile });
         }
         tiles
     }
 }
 
 impl Tile {
-    /// Its bins as parts of the next zoom's sum, when it spans `nanos`.
-    fn parts(&self, nanos: u64) -> impl Iterator<Item = Part> + '_ {
-        let seen = move |b: &Bin| ((share_of(b.seen) * nanos as f64) as u64).max(1);
-        self.bins.iter().map(move |b| Part::new(b.range(), seen(b), share_of(b.heat)))
+    /// Its bins as parts of the next zoom's sum, in which it counts as `time`.
+    fn parts(&self, time: u64) -> impl Iterator<Item = Part> + '_ {
+        let seen = move |b: &Bin| ((share_of(b.seen) * time as f64) as u64).max(1);
+        let part =
+            move |b: &Bin| Part::new(b.range(), seen(b), share_of(b.heat), share_of(b.sure) as f32);
+        self.bins.iter().map(part)
     }
 }
 
-/// Bytes that were looked at alike.
+/// Bytes that were looked at alike. Sums are whole numbers, so that what was never hot stays so
+/// however much is added and taken away.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Part {
     range: Range,
-    /// Nanoseconds looked at.
+    /// Time looked at: nanoseconds at zoom 1, eight times as long ones with every further zoom.
     seen: u64,
-    /// Frequency in [`ONE`] times nanoseconds looked at. Whole numbers, so that what was never
-    /// hot stays so however much is added and taken away.
-    hot: u128,
+    /// Frequency in [`ONE`] times time looked at.
+    hot: u64,
+    /// Confidence, likewise.
+    sure: u64,
 }
 
-/// Frequency 1.
+/// Frequency or confidence 1.
 const ONE: f64 = 65536.0;
 
-impl Part {
-    fn new(range: Range, seen: u64, heat: f64) -> Self {
-        let least = f64::from(u8::from(heat > 0.0));
-        let heat = (heat * ONE).round().max(least) as u128;
-        Self { range, seen, hot: heat * u128::from(seen) }
-    }
+/// A window counts as no longer than this, about five hours: eight of them times [`ONE`] are less
+/// than 2^63.
+const LONGEST: u64 = 1 << 44;
 
-    fn from(self, start: u64) -> Self {
-        Self { range: Range { start, ..self.range }, ..self }
+impl Part {
+    fn new(range: Range, seen: u64, heat: f64, confidence: f32) -> Self {
+        // Most are cold and beyond doubt, and whole numbers are cheap.
+        let heat = if heat == 0.0 { 0 } else { ((heat * ONE + 0.5) as u64).max(1) };
+        let sure = if confidence == 1.0 { ONE as u64 } else { (confidence * ONE as f32) as u64 };
+        Self { range, seen, hot: heat * seen, sure: sure.min(ONE as u64) * seen }
     }
 
     fn until(self, end: u64) -> Self {
         Self { range: Range { end, ..self.range }, ..self }
+    }
+
+    /// Both over the range of `self`.
+    fn plus(self, other: &Part) -> Self {
+        Self {
+            seen: self.seen + other.seen,
+            hot: self.hot + other.hot,
+            sure: self.sure + other.sure,
+            ..self
+        }
+    }
+
+    fn is_like(&self, other: &Part) -> bool {
+        (self.seen, self.hot, self.sure) == (other.seen, other.hot, other.sure)
     }
 }
 
@@ -164,14 +187,23 @@ impl Part {
 #[derive(Debug, Default)]
 struct Sum {
     parts: Vec<Part>,
-    nanos: u64,
+    /// The sum before, kept for its memory.
+    spare: Vec<Part>,
+    time: u64,
 }
 
 impl Sum {
-    /// Adds parts that are sorted and disjoint, of a stretch of `nanos`.
-    fn add(&mut self, parts: impl Iterator<Item = Part>, nanos: u64) {
-        self.parts = overlay(&self.parts, parts);
-        self.nanos = self.nanos.saturating_add(nanos);
+    /// Adds parts that are sorted and disjoint, of a stretch of `time`.
+    fn add(&mut self, parts: impl Iterator<Item = Part>, time: u64) {
+        self.spare.clear();
+        overlay(&self.parts, parts, &mut self.spare);
+        std::mem::swap(&mut self.parts, &mut self.spare);
+        self.time += time;
+    }
+
+    fn clear(&mut self) {
+        self.parts.clear();
+        self.time = 0;
     }
 
     /// At most `budget` bins, or one for each space if that is more.
@@ -179,7 +211,7 @@ impl Sum {
         let mut blocks = self.refine(budget);
         blocks.sort_unstable_by_key(|block| (block.space, block.first));
         let mut bins = Vec::with_capacity(blocks.len());
-        blocks.iter().for_each(|block| push_bin(&mut bins, block.bin(self.nanos)));
+        blocks.iter().for_each(|block| push_bin(&mut bins, block.bin(self.time)));
         bins
     }
 
@@ -193,7 +225,7 @@ impl Sum {
             if block.error == 0.0 || u32::from(block.shift) == PAGE_SHIFT {
                 done.push(block);
             } else {
-                open.extend(block.halves(&prefix, self.nanos));
+                open.extend(block.halves(&prefix, self.time));
             }
         }
         done.extend(open);
@@ -209,49 +241,50 @@ impl Sum {
             let shift = differing.clamp(PAGE_SHIFT, 63) as u8;
             let mut starts = vec![first >> shift << shift, last >> shift << shift];
             starts.dedup();
-            let block = |start| Block::new(prefix, self.nanos, parts[0].range.space, start, shift);
+            let block = |start| Block::new(prefix, self.time, parts[0].range.space, start, shift);
             roots.extend(starts.into_iter().map(block));
         }
         roots
     }
 }
 
-/// The elementary ranges of both, their times and heats added up.
-fn overlay(old: &[Part], new: impl Iterator<Item = Part>) -> Vec<Part> {
-    let mut sum = Vec::with_capacity(old.len() + old.len() / 4);
-    let (mut old, mut new) = (old.iter().copied(), new);
-    let (mut a, mut b) = (old.next(), new.next());
-    loop {
-        let (x, y) = match (a, b) {
-            (Some(x), Some(y)) => (x, y),
-            (Some(x), None) => {
-                push(&mut sum, x);
-                a = old.next();
+/// The elementary ranges of both, their times and heats added up, into `sum`.
+fn overlay(old: &[Part], new: impl Iterator<Item = Part>, sum: &mut Vec<Part>) {
+    let mut old = old.iter().copied();
+    let mut next = old.next();
+    for mut part in new {
+        let place = (part.range.space, part.range.end);
+        while let Some(mut other) = next.filter(|p| (p.range.space, p.range.start) < place) {
+            // What ends before the part begins.
+            if (other.range.space, other.range.end) <= (part.range.space, part.range.start) {
+                push(sum, other);
+                next = old.next();
                 continue;
             }
-            (None, Some(y)) => {
-                push(&mut sum, y);
-                b = new.next();
-                continue;
+            // What one of them has ahead of the other.
+            let from = part.range.start.max(other.range.start);
+            if other.range.start < from {
+                push(sum, other.until(from));
+                other.range.start = from;
+            } else if part.range.start < from {
+                push(sum, part.until(from));
+                part.range.start = from;
             }
-            (None, None) => return sum,
-        };
-        let (low, high) = ((x.range.space, x.range.start), (y.range.space, y.range.start));
-        if low == high {
-            let end = x.range.end.min(y.range.end);
-            push(&mut sum, Part { seen: x.seen + y.seen, hot: x.hot + y.hot, ..x.until(end) });
-            a = rest(x, end).or_else(|| old.next());
-            b = rest(y, end).or_else(|| new.next());
-        } else if low < high {
-            let end = cut(x.range, y.range);
-            push(&mut sum, x.until(end));
-            a = rest(x, end).or_else(|| old.next());
-        } else {
-            let end = cut(y.range, x.range);
-            push(&mut sum, y.until(end));
-            b = rest(y, end).or_else(|| new.next());
+            let until = part.range.end.min(other.range.end);
+            push(sum, part.until(until).plus(&other));
+            part.range.start = until;
+            if other.range.end > until {
+                other.range.start = until;
+                next = Some(other);
+                break;
+            }
+            next = old.next();
+        }
+        if part.range.start < part.range.end {
+            push(sum, part);
         }
     }
+    next.into_iter().chain(old).for_each(|other| push(sum, other));
 }
 
 /// Appends, and joins halves of one block that came out alike.
@@ -267,46 +300,37 @@ fn push_bin(bins: &mut Vec<Bin>, mut bin: Bin) {
     bins.push(bin);
 }
 
-/// Where `first` ends or the later `second` begins.
-fn cut(first: Range, second: Range) -> u64 {
-    if first.space == second.space { first.end.min(second.start) } else { first.end }
-}
-
-fn rest(part: Part, from: u64) -> Option<Part> {
-    (from < part.range.end).then(|| part.from(from))
-}
-
 /// Appends, and joins what is alike.
 fn push(parts: &mut Vec<Part>, part: Part) {
     match parts.last_mut() {
-        Some(last)
-            if last.range.touches(&part.range)
-                && last.seen == part.seen
-                && last.hot == part.hot =>
-        {
+        Some(last) if last.range.touches(&part.range) && last.is_like(&part) => {
             last.range.end = part.range.end;
         }
         _ => parts.push(part),
     }
 }
 
-/// Sums over bytes: of time looked at, of frequency times it, of frequency squared times it.
+/// Sums over bytes: of time looked at, of frequency and confidence times it, of frequency squared
+/// times it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moments {
     seen: u128,
     hot: u128,
+    sure: u128,
     /// Only ranks blocks, so rounding does no harm.
     squares: f64,
 }
 
 impl Moments {
     fn plus(self, part: &Part, bytes: u64) -> Self {
+        let wide = |sum: u64| u128::from(sum) * u128::from(bytes);
         let hot = part.hot as f64 / ONE;
-        let wide = u128::from(bytes);
+        let square = if part.hot == 0 { 0.0 } else { hot * hot / part.seen as f64 * bytes as f64 };
         Self {
-            seen: self.seen + u128::from(part.seen) * wide,
-            hot: self.hot + part.hot * wide,
-            squares: self.squares + hot * hot / part.seen as f64 * bytes as f64,
+            seen: self.seen + wide(part.seen),
+            hot: self.hot + wide(part.hot),
+            sure: self.sure + wide(part.sure),
+            squares: self.squares + square,
         }
     }
 
@@ -314,6 +338,7 @@ impl Moments {
         Self {
             seen: self.seen - other.seen,
             hot: self.hot - other.hot,
+            sure: self.sure - other.sure,
             squares: self.squares - other.squares,
         }
     }
@@ -376,10 +401,10 @@ const EDGE: f64 = 1.0 / 64.0;
 const ROUNDING: f64 = 1e-9;
 
 impl Block {
-    fn new(prefix: &Prefix<'_>, nanos: u64, space: SpaceId, first: u64, shift: u8) -> Self {
+    fn new(prefix: &Prefix<'_>, time: u64, space: SpaceId, first: u64, shift: u8) -> Self {
         let last = first + ((1u64 << shift) - 1);
         let sum = prefix.within(space, first, last);
-        let all = nanos as f64 * (1u64 << shift) as f64;
+        let all = time as f64 * (1u64 << shift) as f64;
         let (seen, hot) = (sum.seen as f64, sum.hot as f64 / ONE);
         let heat = if seen > 0.0 { sum.squares - hot * hot / seen } else { 0.0 };
         let edge = EDGE * seen * (all - seen).max(0.0) / all;
@@ -389,16 +414,16 @@ impl Block {
     }
 
     /// Its halves, without those in which nothing was looked at.
-    fn halves(&self, prefix: &Prefix<'_>, nanos: u64) -> impl Iterator<Item = Block> {
+    fn halves(&self, prefix: &Prefix<'_>, time: u64) -> impl Iterator<Item = Block> {
         let shift = self.shift - 1;
         [self.first, self.first + (1u64 << shift)]
-            .map(|first| Block::new(prefix, nanos, self.space, first, shift))
+            .map(|first| Block::new(prefix, time, self.space, first, shift))
             .into_iter()
             .filter(|half| half.sum.seen > 0)
     }
 
-    fn bin(&self, nanos: u64) -> Bin {
-        let all = nanos as f64 * (1u64 << self.shift) as f64;
+    fn bin(&self, time: u64) -> Bin {
+        let all = time as f64 * (1u64 << self.shift) as f64;
         let seen = self.sum.seen as f64;
         Bin {
             space: self.space,
@@ -406,6 +431,7 @@ impl Block {
             shift: self.shift,
             heat: quantised(self.sum.hot as f64 / ONE / seen),
             seen: quantised(seen / all),
+            sure: (self.sum.sure as f64 / ONE / seen * 255.0).round() as u8,
         }
     }
 }
@@ -461,7 +487,7 @@ mod tests {
         let names: Vec<_> = tiles.iter().map(|tile| (tile.zoom, tile.index)).collect();
         let ones = (0..8).map(|index| (1, index));
         assert_eq!(names, ones.chain([(2, 0)]).collect::<Vec<_>>());
-        let whole = Bin { space: SpaceId(0), start: 0, shift: 30, heat: 255, seen: 255 };
+        let whole = Bin { space: SpaceId(0), start: 0, shift: 30, heat: 255, seen: 255, sure: 255 };
         assert!(tiles.iter().all(|tile| tile.bins == [whole]));
     }
 
@@ -478,7 +504,14 @@ mod tests {
         };
         for tile in tiles(512, regions) {
             let hot: Vec<_> = tile.bins.iter().filter(|bin| bin.heat > 0).collect();
-            let page = Bin { space: SpaceId(0), start: needle, shift: 12, heat: 255, seen: 255 };
+            let page = Bin {
+                space: SpaceId(0),
+                start: needle,
+                shift: 12,
+                heat: 255,
+                seen: 255,
+                sure: 255,
+            };
             assert_eq!(hot, [&page], "zoom {}", tile.zoom);
             assert!(tile.bins.len() <= 29, "{} bins", tile.bins.len());
         }
@@ -516,7 +549,8 @@ mod tests {
                 let place = |(gap, pages, hits): (u64, u64, u32)| {
                     let start = at + gap;
                     at = start + pages;
-                    region(start * 4096, at * 4096, hits as f32)
+                    let confidence = [1.0, 0.5, 0.25][hits as usize % 3];
+                    Region { confidence, ..region(start * 4096, at * 4096, hits as f32) }
                 };
                 parts.into_iter().map(place).filter(|r| !r.range.is_empty()).collect()
             };
@@ -524,12 +558,13 @@ mod tests {
         }
     }
 
-    /// Frequency and looks of a page, by going through every window.
-    fn naive(windows: &[Vec<Region>], page: u64) -> (f64, f64) {
+    /// Frequency, confidence and looks of a page, by going through every window.
+    fn naive(windows: &[Vec<Region>], page: u64) -> (f64, f64, f64) {
         let holds = |r: &&Region| r.range.start <= page * 4096 && page * 4096 < r.range.end;
         let seen = windows.iter().filter_map(|regions| regions.iter().find(holds));
-        let frequencies: Vec<f64> = seen.map(Region::frequency).collect();
-        (frequencies.iter().sum(), frequencies.len() as f64)
+        seen.fold((0.0, 0.0, 0.0), |(hot, sure, looks), region| {
+            (hot + region.frequency(), sure + f64::from(region.confidence), looks + 1.0)
+        })
     }
 
     proptest! {
@@ -539,12 +574,13 @@ mod tests {
             let all = |window: u64| windows.get(window as usize).cloned().unwrap_or_default();
             let tile = tiles(8, all).remove(0);
             for page in 0..200 {
-                let (hot, seen) = naive(&windows, page);
+                let (hot, sure, seen) = naive(&windows, page);
                 let bin = tile.bins.iter().find(|b| b.range().start <= page * 4096 && page * 4096 < b.range().end);
                 match bin {
                     None => prop_assert_eq!(seen, 0.0, "page {}", page),
                     Some(bin) => {
                         prop_assert!((share_of(bin.seen) - seen / 8.0).abs() < 0.003, "page {page}");
+                        prop_assert!((share_of(bin.sure) - sure / seen.max(1.0)).abs() < 0.003, "page {page}");
                         prop_assert!((share_of(bin.heat) - hot / seen.max(1.0)).abs() < 0.005, "page {page}");
                     }
                 }
@@ -556,7 +592,7 @@ mod tests {
         fn few_bins_cover_all(windows in some_windows(), budget in 1usize..12) {
             let mut sum = Sum::default();
             for regions in &windows {
-                sum.add(regions.iter().map(|r| Part::new(r.range, 200, r.frequency())), 200);
+                sum.add(regions.iter().map(|r| Part::new(r.range, 200, r.frequency(), r.confidence)), 200);
             }
             let bins = sum.bins(budget);
             prop_assert!(bins.len() <= budget.max(1));

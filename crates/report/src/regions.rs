@@ -183,7 +183,7 @@ fn means_of_tiles(recording: &Recording, windows: &Span<usize>, view: &View) -> 
         for part in &heat.parts {
             let seen = ((part.seen * nanos as f64) as u64).max(1);
             for range in view.clip(&part.range) {
-                means.add(&range, seen, part.heat, 1.0);
+                means.add(&range, seen, part.heat, part.confidence);
             }
         }
         Ok(())
