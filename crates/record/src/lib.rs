@@ -6,12 +6,14 @@
 //! Invariant: nothing written is ever changed, and nothing is read that no commit row vouches
 //! for. A window is there whole or not at all.
 
+mod batch;
 mod columns;
 mod commit;
 mod decode;
 mod encode;
 mod head;
 mod heat;
+mod lz4;
 mod message;
 mod meta;
 mod recorder;

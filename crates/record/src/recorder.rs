@@ -12,6 +12,7 @@ use tierscope_core::drive::{Sink, Window};
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::{Error, ErrorKind, Range, Region, Result, Snapshot, SpaceId, Time};
 
+use crate::batch::Batch;
 use crate::commit::{Commit, nanos};
 use crate::encode::{self, Metric};
 use crate::meta::Meta;
@@ -35,6 +36,7 @@ pub struct Recorder<S: Store = Box<dyn Store>> {
     store: S,
     /// By table.
     streams: Vec<Stream>,
+    batch: Batch,
     pyramid: Pyramid,
     queued: Vec<Metric>,
     last: Commit,
@@ -67,6 +69,7 @@ impl<S: Store> Recorder<S> {
         let mut recorder = Self {
             store,
             streams,
+            batch: Batch::default(),
             pyramid: Pyramid::default(),
             queued: Vec::new(),
             last: Commit::origin(meta.started_nanos()),
@@ -159,7 +162,10 @@ impl<S: Store> Recorder<S> {
 
     fn encode(&mut self, window: &Window<'_>, figures: &[SpaceFigures], row: &Commit) -> Encoded {
         let (snapshot, number, layout) = (window.snapshot, row.window, row.layout);
-        self.write(Table::Regions, |s| encode::regions(s, number, &snapshot.regions))?;
+        if !snapshot.regions.is_empty() {
+            let stream = self.streams[Table::Regions as usize].writer.get_mut();
+            encode::regions(&mut self.batch, number, &snapshot.regions, stream);
+        }
         if let Some(mappings) = window.mappings {
             self.write(Table::Mappings, |s| encode::mappings(s, layout, &mappings.mappings))?;
             self.write(Table::Spaces, |s| encode::spaces(s, layout, &mappings.spaces))?;
