@@ -255,6 +255,13 @@ fn overlay(old: &[Part], new: impl Iterator<Item = Part>, sum: &mut Vec<Part>) {
     for mut part in new {
         let place = (part.range.space, part.range.end);
         while let Some(mut other) = next.filter(|p| (p.range.space, p.range.start) < place) {
+            // Most regions stay from window to window.
+            if other.range == part.range {
+                sum.push(part.plus(&other));
+                part.range.start = part.range.end;
+                next = old.next();
+                break;
+            }
             // What ends before the part begins.
             if (other.range.space, other.range.end) <= (part.range.space, part.range.start) {
                 push(sum, other);

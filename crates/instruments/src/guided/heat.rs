@@ -166,7 +166,7 @@ impl Table {
 
     /// Windows for which all of these entries have been hot, or not.
     pub(super) fn age(&self, entries: std::ops::Range<usize>) -> u32 {
-        let changed = ones(within(self.ever_changed, entries)).map(|entry| self.changed[entry]);
+        let changed = ones_within(&self.ever_changed, entries).map(|entry| self.changed[entry]);
         self.turns - changed.max().unwrap_or(0)
     }
 
@@ -262,22 +262,30 @@ fn put(bits: &mut Bits, entry: usize, one: bool) {
     if one { bits[entry / 64] |= bit } else { bits[entry / 64] &= !bit }
 }
 
-/// The bits of these entries alone.
-fn within(bits: Bits, entries: std::ops::Range<usize>) -> Bits {
-    let below = |word: usize, end: usize| match end.saturating_sub(word * 64) {
-        0 => 0,
-        count => u64::MAX >> (64 - count.min(64)),
-    };
-    std::array::from_fn(|word| bits[word] & below(word, entries.end) & !below(word, entries.start))
-}
-
 /// The entries whose bits are set, ascending.
 pub(super) fn ones(bits: Bits) -> impl Iterator<Item = usize> {
-    bits.into_iter().enumerate().flat_map(|(index, word)| {
-        let some = |word: u64| (word != 0).then_some(word);
-        let rest = std::iter::successors(some(word), move |word| some(word & (word - 1)));
-        rest.map(move |word| index * 64 + word.trailing_zeros() as usize)
+    bits.into_iter().enumerate().flat_map(|(index, word)| ones_of(index, word))
+}
+
+/// Likewise, of these entries alone.
+fn ones_within(
+    bits: &Bits,
+    entries: std::ops::Range<usize>,
+) -> impl Iterator<Item = usize> + use<'_> {
+    let words = entries.start / 64..entries.end.div_ceil(64);
+    words.flat_map(move |index| {
+        let first = index * 64;
+        let from = u64::MAX << entries.start.saturating_sub(first);
+        let until = u64::MAX >> (first + 64).saturating_sub(entries.end);
+        ones_of(index, bits[index] & from & until)
     })
+}
+
+/// The entries of a word whose bits are set, ascending.
+fn ones_of(index: usize, word: u64) -> impl Iterator<Item = usize> {
+    let some = |word: u64| (word != 0).then_some(word);
+    let rest = std::iter::successors(some(word), move |word| some(word & (word - 1)));
+    rest.map(move |word| index * 64 + word.trailing_zeros() as usize)
 }
 
 /// How sure a hot entry is: half a doubt less with every leaf check of its own; before the first
@@ -387,7 +395,7 @@ mod tests {
             let span = ends.0.min(ends.1)..ends.0.max(ends.1);
             let of = |bits| ones(bits).collect::<Vec<_>>();
             let naive = |keep: &dyn Fn(usize) -> bool| -> Vec<usize> { set.iter().copied().filter(|e| keep(*e)).collect() };
-            prop_assert_eq!(of(within(bits, span.clone())), naive(&|e| span.contains(&e)));
+            prop_assert_eq!(ones_within(&bits, span.clone()).collect::<Vec<_>>(), naive(&|e| span.contains(&e)));
             prop_assert_eq!(of(inside(bits)), naive(&|e| e > 0 && set.contains(&(e - 1)) && set.contains(&(e + 1))));
         }
     }
