@@ -150,7 +150,8 @@ struct Part {
 }
 
 /// Frequency or confidence 1.
-const ONE: f64 = 65536.0;
+const ONE: f64 = (1 << ONE_BITS) as f64;
+const ONE_BITS: u32 = 16;
 
 /// A window counts as no longer than this, about five hours: eight of them times [`ONE`] are less
 /// than 2^63.
@@ -158,47 +159,100 @@ const LONGEST: u64 = 1 << 44;
 
 impl Part {
     fn new(range: Range, seen: u64, heat: f64, confidence: f32) -> Self {
-        // Most are cold and beyond doubt, and whole numbers are cheap.
-        let heat = if heat == 0.0 { 0 } else { ((heat * ONE + 0.5) as u64).max(1) };
-        let sure = if confidence == 1.0 { ONE as u64 } else { (confidence * ONE as f32) as u64 };
-        Self { range, seen, hot: heat * seen, sure: sure.min(ONE as u64) * seen }
+        // Most are cold and beyond doubt.
+        let whole = |share: f64| u64::from((share * ONE + 0.5) as u32);
+        let hot = if heat == 0.0 { 0 } else { whole(heat).max(1) * seen };
+        let sure =
+            if confidence >= 1.0 { seen << ONE_BITS } else { whole(confidence.into()) * seen };
+        Self { range, seen, hot, sure }
     }
 
-    fn until(self, end: u64) -> Self {
-        Self { range: Range { end, ..self.range }, ..self }
+    /// Not looked at so far.
+    fn empty(range: Range) -> Self {
+        Self { range, seen: 0, hot: 0, sure: 0 }
     }
 
-    /// Both over the range of `self`.
-    fn plus(self, other: &Part) -> Self {
-        Self {
-            seen: self.seen + other.seen,
-            hot: self.hot + other.hot,
-            sure: self.sure + other.sure,
-            ..self
-        }
+    /// Takes away what lies below `at`, which is inside.
+    fn split_off_below(&mut self, at: u64) -> Self {
+        let below = Self { range: Range { end: at, ..self.range }, ..*self };
+        self.range.start = at;
+        below
     }
 
-    fn is_like(&self, other: &Part) -> bool {
-        (self.seen, self.hot, self.sure) == (other.seen, other.hot, other.sure)
+    fn add(&mut self, other: &Part) {
+        self.seen += other.seen;
+        self.hot += other.hot;
+        self.sure += other.sure;
     }
+}
+
+/// Whether all of `a` comes before all of `b`.
+fn before(a: &Range, b: &Range) -> bool {
+    (a.space, a.end) <= (b.space, b.start)
 }
 
 /// Heat summed over time on the elementary ranges of everything added.
 #[derive(Debug, Default)]
 struct Sum {
     parts: Vec<Part>,
-    /// The sum before, kept for its memory.
+    /// The parts before the last cut, kept for their memory.
     spare: Vec<Part>,
     time: u64,
 }
 
 impl Sum {
-    /// Adds parts that are sorted and disjoint, of a stretch of `time`.
-    fn add(&mut self, parts: impl Iterator<Item = Part>, time: u64) {
+    /// Adds parts that are sorted and disjoint, of a stretch of `time`. Most regions stay from
+    /// window to window, so that nothing is moved where nothing is new.
+    fn add(&mut self, new: impl Iterator<Item = Part>, time: u64) {
         self.spare.clear();
-        overlay(&self.parts, parts, &mut self.spare);
-        std::mem::swap(&mut self.parts, &mut self.spare);
+        // Parts before `index` are done; those before `kept` are in `spare`.
+        let (mut index, mut kept) = (0, 0);
+        for part in new {
+            match self.parts.get_mut(index) {
+                Some(own) if own.range == part.range => {
+                    own.add(&part);
+                    index += 1;
+                }
+                _ => self.fit_in(&part, &mut index, &mut kept),
+            }
+        }
+        if !self.spare.is_empty() {
+            self.spare.extend_from_slice(&self.parts[kept..]);
+            std::mem::swap(&mut self.parts, &mut self.spare);
+        }
         self.time += time;
+    }
+
+    /// Adds a part whose range is that of several, or of pieces of some, or of none.
+    fn fit_in(&mut self, part: &Part, index: &mut usize, kept: &mut usize) {
+        let Range { space, end, .. } = part.range;
+        while self.parts.get(*index).is_some_and(|own| before(&own.range, &part.range)) {
+            *index += 1;
+        }
+        let mut at = part.range.start;
+        while at < end {
+            let next = self.parts.get_mut(*index);
+            let next = next.filter(|own| own.range.space == space && own.range.start < end);
+            let mut piece = match next {
+                Some(own) if own.range.start == at && own.range.end <= end => {
+                    own.add(part);
+                    at = own.range.end;
+                    *index += 1;
+                    continue;
+                }
+                Some(own) if own.range.start == at => own.split_off_below(end),
+                Some(own) if own.range.start < at => own.split_off_below(at),
+                Some(own) => Part::empty(Range::new(space, at, own.range.start)),
+                None => Part::empty(Range::new(space, at, end)),
+            };
+            if piece.range.start == at {
+                piece.add(part);
+                at = piece.range.end;
+            }
+            self.spare.extend_from_slice(&self.parts[*kept..*index]);
+            self.spare.push(piece);
+            *kept = *index;
+        }
     }
 
     fn clear(&mut self) {
@@ -248,52 +302,6 @@ impl Sum {
     }
 }
 
-/// The elementary ranges of both, their times and heats added up, into `sum`.
-fn overlay(old: &[Part], new: impl Iterator<Item = Part>, sum: &mut Vec<Part>) {
-    let mut old = old.iter().copied();
-    let mut next = old.next();
-    for mut part in new {
-        let place = (part.range.space, part.range.end);
-        while let Some(mut other) = next.filter(|p| (p.range.space, p.range.start) < place) {
-            // Most regions stay from window to window.
-            if other.range == part.range {
-                sum.push(part.plus(&other));
-                part.range.start = part.range.end;
-                next = old.next();
-                break;
-            }
-            // What ends before the part begins.
-            if (other.range.space, other.range.end) <= (part.range.space, part.range.start) {
-                push(sum, other);
-                next = old.next();
-                continue;
-            }
-            // What one of them has ahead of the other.
-            let from = part.range.start.max(other.range.start);
-            if other.range.start < from {
-                push(sum, other.until(from));
-                other.range.start = from;
-            } else if part.range.start < from {
-                push(sum, part.until(from));
-                part.range.start = from;
-            }
-            let until = part.range.end.min(other.range.end);
-            push(sum, part.until(until).plus(&other));
-            part.range.start = until;
-            if other.range.end > until {
-                other.range.start = until;
-                next = Some(other);
-                break;
-            }
-            next = old.next();
-        }
-        if part.range.start < part.range.end {
-            push(sum, part);
-        }
-    }
-    next.into_iter().chain(old).for_each(|other| push(sum, other));
-}
-
 /// Appends, and joins halves of one block that came out alike.
 fn push_bin(bins: &mut Vec<Bin>, mut bin: Bin) {
     while let Some(last) = bins.last() {
@@ -305,16 +313,6 @@ fn push_bin(bins: &mut Vec<Bin>, mut bin: Bin) {
         bins.pop();
     }
     bins.push(bin);
-}
-
-/// Appends, and joins what is alike.
-fn push(parts: &mut Vec<Part>, part: Part) {
-    match parts.last_mut() {
-        Some(last) if last.range.touches(&part.range) && last.is_like(&part) => {
-            last.range.end = part.range.end;
-        }
-        _ => parts.push(part),
-    }
 }
 
 /// Sums over bytes: of time looked at, of frequency and confidence times it, of frequency squared
@@ -611,6 +609,30 @@ mod tests {
                 prop_assert_eq!(inside, region.range.bytes());
             }
             prop_assert!(windows.iter().flatten().next().is_none() || bytes > 0);
+        }
+
+        // Parts are sorted and disjoint, and each byte's sums are those of the windows it was in.
+        #[test]
+        fn parts_add_up(windows in some_windows(), others in some_windows()) {
+            let elsewhere = |r: &Region| Region { range: Range { space: SpaceId(3), ..r.range }, ..*r };
+            let none = Vec::new();
+            let mut sum = Sum::default();
+            let mut added = Vec::new();
+            for index in 0..windows.len().max(others.len()) {
+                let here = windows.get(index).unwrap_or(&none).iter().copied();
+                let there = others.get(index).unwrap_or(&none).iter().map(elsewhere);
+                let parts: Vec<Part> = here.chain(there).map(|r| Part::new(r.range, 200, r.frequency(), r.confidence)).collect();
+                sum.add(parts.iter().copied(), 200);
+                added.extend(parts);
+            }
+            prop_assert!(sum.parts.windows(2).all(|pair| before(&pair[0].range, &pair[1].range)));
+            for (space, page) in [0, 3].into_iter().flat_map(|space| (0..200).map(move |page| (SpaceId(space), page * 4096))) {
+                let holds = |p: &&Part| p.range.space == space && p.range.start <= page && page < p.range.end;
+                let mut naive = Part::empty(Range::new(space, page, page + 4096));
+                added.iter().filter(holds).for_each(|part| naive.add(part));
+                let found = sum.parts.iter().find(holds).map(|part| Part { range: naive.range, ..*part });
+                prop_assert_eq!(found, (naive.seen > 0).then_some(naive));
+            }
         }
     }
 }
