@@ -83,7 +83,7 @@ fn finds_scattered_ranges_within_ten_seconds() {
     let truth: RangeSet = spots.iter().copied().collect();
     let touches = random_touches(truth.as_slice(), 3_000_000 / 16, 5);
     let mut toy = Toy::new(&[r(0, 64 * GIB)], touches);
-    let config = Config { budget: 50_000, ..Default::default() };
+    let config = Config { budget: Config::default().budget / 16, ..Default::default() };
     let (_, kept) = run(&mut toy, &mut Guided::new(config).unwrap(), 11.0);
     let found = detected(&kept, &truth, Time(0), 0.90);
     assert!(found.is_some_and(|time| time <= 10 * SECOND), "{found:?}");
@@ -113,7 +113,7 @@ fn follows_a_phase_change_within_a_second() {
 fn keeps_to_its_budget_when_everything_is_hot() {
     let space = r(0, 8 * GIB);
     let mut toy = Toy::new(&[space], random_touches(&[space], 1_000_000, 5));
-    let config = Config { budget: 50_000, ..Default::default() };
+    let config = Config { budget: Config::default().budget / 16, ..Default::default() };
     let (_, kept) = run(&mut toy, &mut Guided::new(config).unwrap(), 3.0);
     let most = kept.snapshots.iter().map(|s| s.samples).max().unwrap();
     assert!(most <= 10, "{most} samples in a window");

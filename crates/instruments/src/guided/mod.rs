@@ -50,9 +50,9 @@ const FORGET: u32 = 300;
 /// Windows after which a confirmed entry is checked again.
 const RECHECK: u32 = 25;
 
-/// Part of the budget for leaf checks where peers vouch for each other: enough to notice that they
+/// Part of what leaf checks may cost where peers vouch for each other: enough to notice that they
 /// no longer should. Each check is two system calls, and a wide hot set has thousands of entries.
-const VOUCHED_SHARE: u64 = 16;
+const VOUCHED_SHARE: u64 = 8;
 
 /// Areas are kept apart up to this many; beyond, the smallest gaps are closed.
 const MAX_AREAS: usize = 4096;
@@ -69,21 +69,22 @@ pub struct Config {
     pub window: Duration,
     /// Time after which mappings are read anew.
     pub update: Duration,
-    /// Work a window may cost, in entries looked at; clearing a young one counts as ten. Half goes
-    /// to the burst, half to leaf checks.
+    /// Work a window may cost, in entries looked at; clearing a young one counts as ten. A third is
+    /// the burst's, two thirds are for leaf checks: until peers vouch for each other, they decide
+    /// how soon heat is confirmed.
     pub budget: u64,
     /// Frequency from which an entry is worth a leaf check.
     pub hot: f64,
 }
 
-/// 5 ms, 200 ms, and about 1 % of a CPU at 5 ns an entry.
+/// 5 ms, 200 ms, and at most about 1.5 % of a CPU at 5 ns an entry.
 impl Default for Config {
     fn default() -> Self {
         Self {
             sampling: Duration::from_millis(5),
             window: Duration::from_millis(200),
             update: Duration::from_secs(1),
-            budget: 400_000,
+            budget: 600_000,
             hot: metrics::HOT_FREQUENCY,
         }
     }
@@ -96,13 +97,25 @@ impl Config {
     /// [`ErrorKind::Usage`], naming the setting.
     pub fn check(&self) -> Result<()> {
         intervals(self.sampling, self.window, 4)?;
-        if self.budget < 4 * Level::FANOUT {
-            return refuse("budget is too small", "it must pay for four tables", "try 400000");
+        if self.budget < 6 * Level::FANOUT {
+            return refuse("budget is too small", "it must pay for six tables", "try 600000");
         }
         if !(self.hot > 0.0 && self.hot <= 1.0) {
             return refuse("hot threshold", "it lies outside of 0..1", "try 0.125");
         }
         Ok(())
+    }
+}
+
+impl Config {
+    /// What of the budget is for the burst.
+    fn for_burst(&self) -> u64 {
+        self.budget / 3
+    }
+
+    /// What of it is for leaf checks, where peers vouch for each other or do not.
+    fn for_leaves(&self, vouched: bool) -> u64 {
+        (self.budget - self.for_burst()) / if vouched { VOUCHED_SHARE } else { 1 }
     }
 }
 
@@ -246,7 +259,7 @@ impl Guided {
         keys: &[(SpaceId, u64)],
     ) -> Result<Option<(SpaceId, u64)>> {
         // As many again will be spent on each sample: half of the burst's budget is for opening.
-        let limit = self.config.budget / 4;
+        let limit = self.config.for_burst() / 2;
         let fit = keys.iter().scan(self.spent, |planned, key| {
             let hot = self.tables.get(key).map_or(0, Table::hot_before);
             *planned += Level::FANOUT + CLEAR_COST * u64::from(hot);
@@ -265,10 +278,10 @@ impl Guided {
         Ok(rest.first().copied())
     }
 
-    /// How many samples the burst's half of the budget pays for, if each costs what opening did.
+    /// How many samples the burst's part of the budget pays for, if each costs what opening did.
     fn affordable(&self) -> u32 {
         let intervals = self.config.window.as_nanos() / self.config.sampling.as_nanos();
-        let fit = (self.config.budget / 2 / self.spent.max(1)).saturating_sub(1);
+        let fit = (self.config.for_burst() / self.spent.max(1)).saturating_sub(1);
         fit.clamp(2, intervals as u64 / 2) as u32
     }
 
@@ -306,7 +319,7 @@ impl Guided {
         let next = self.spent / u64::from(self.samples + 1);
         // Samples come late on a busy machine: the leaves' half of the window is not theirs.
         let in_time = now < self.window_start + self.config.window / 2;
-        let affordable = in_time && self.spent + next <= self.config.budget / 2;
+        let affordable = in_time && self.spent + next <= self.config.for_burst();
         if left > 0 && (self.samples < 2 || affordable) {
             return Ok(Phase::Burst { left });
         }
@@ -347,15 +360,13 @@ impl Guided {
         self.checks.clear();
         let peers = self.peers();
         let all_vouched = peers.values().all(|peers| peers.vouch());
-        let share = if all_vouched { VOUCHED_SHARE } else { 2 };
         // Thousands may be due, a few hundred can be paid for.
-        let most = (self.config.budget / share / (2 * Level::FANOUT)) as usize;
+        let most = (self.config.for_leaves(all_vouched) / (2 * Level::FANOUT)) as usize;
         let due = self.most_urgent(most);
         self.spent = 0;
         for (_, key, entry) in due {
             let vouched = peers.get(&key.0).is_some_and(|peers| peers.vouch());
-            let share = if vouched { VOUCHED_SHARE } else { 2 };
-            if self.spent + 2 * Level::FANOUT > self.config.budget / share {
+            if self.spent + 2 * Level::FANOUT > self.config.for_leaves(vouched) {
                 continue;
             }
             let range = self.tables[&key].entry(usize::from(entry));
