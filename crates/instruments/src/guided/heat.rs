@@ -16,7 +16,8 @@ pub(super) const HORIZON: f32 = 8.0;
 /// What the checked entries of a space say of those not checked yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Peers {
-    /// Entries checked.
+    /// Entries checked, and touched at all while they were: where heat has just moved away, there
+    /// are others, and they say nothing of those that it has moved to.
     pub(super) checked: usize,
     /// Of these, hot all over.
     pub(super) whole: usize,
@@ -26,6 +27,18 @@ impl Peers {
     /// At least eight were checked, and seven eighths of them found hot all over.
     pub(super) fn vouch(self) -> bool {
         self.checked >= 8 && self.whole * 8 >= self.checked * 7
+    }
+}
+
+impl Peers {
+    fn hear(&mut self, leaves: &Leaves) {
+        self.checked += usize::from(leaves.is_touched());
+        self.whole += usize::from(leaves.is_whole());
+    }
+
+    fn retract(&mut self, leaves: &Leaves) {
+        self.checked -= usize::from(leaves.is_touched());
+        self.whole -= usize::from(leaves.is_whole());
     }
 }
 
@@ -59,8 +72,8 @@ pub(super) struct Table {
     ever_changed: Bits,
     /// Leaf checks of hot entries.
     leaves: BTreeMap<u16, Leaves>,
-    /// Of the checked ones, those hot all over.
-    whole: usize,
+    /// What they say together.
+    said: Peers,
     /// Windows since a hit.
     pub(super) cold_for: u32,
     drawing: Drawing,
@@ -89,7 +102,7 @@ impl Table {
             changed: Box::new([0; ENTRIES]),
             ever_changed: Bits::default(),
             leaves: BTreeMap::new(),
-            whole: 0,
+            said: Peers::default(),
             cold_for: 0,
             drawing: Drawing::default(),
         }
@@ -127,9 +140,9 @@ impl Table {
     pub(super) fn note(&mut self, entry: u16, touched: Touched) {
         self.stale = true;
         let leaves = self.leaves.entry(entry).or_default();
-        self.whole -= usize::from(leaves.is_whole());
+        self.said.retract(leaves);
         leaves.note(touched, self.turns);
-        self.whole += usize::from(leaves.is_whole());
+        self.said.hear(leaves);
     }
 
     /// Ends a window: ages go on, what has gone cold is forgotten.
@@ -147,7 +160,12 @@ impl Table {
         }
         self.was_hot = hot;
         self.leaves.retain(|entry, _| is_one(&hot, usize::from(*entry)));
-        self.whole = self.leaves.values().filter(|leaves| leaves.is_whole()).count();
+        self.hear_all();
+    }
+
+    fn hear_all(&mut self) {
+        self.said = Peers::default();
+        self.leaves.values().for_each(|leaves| self.said.hear(leaves));
     }
 
     /// Hits of an entry over the samples.
@@ -229,8 +247,8 @@ impl Table {
 
     /// Adds the table's checked entries to what is known of its space.
     pub(super) fn tell(&self, peers: &mut Peers) {
-        peers.checked += self.leaves.len();
-        peers.whole += self.whole;
+        peers.checked += self.said.checked;
+        peers.whole += self.said.whole;
     }
 }
 
@@ -239,7 +257,7 @@ impl Table {
     /// Nothing that was worked out from counts and checks is trusted any more.
     pub(super) fn forget(&mut self) {
         self.stale = true;
-        self.whole = self.leaves.values().filter(|leaves| leaves.is_whole()).count();
+        self.hear_all();
     }
 }
 
@@ -385,6 +403,8 @@ mod tests {
         assert_eq!(sure(&table, 10), CONFIRMED);
         (8..10).for_each(|entry| table.note(entry, [1, 0, 0, 0, 0, 0, 0, 0]));
         assert_eq!(sure(&table, 10), 0.0, "needles among them: nobody vouches any more");
+        (8..10).for_each(|entry| table.note(entry, [0; 8]));
+        assert_eq!(sure(&table, 10), CONFIRMED, "heat that has moved away says nothing");
     }
 
     proptest! {

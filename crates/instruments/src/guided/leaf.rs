@@ -87,6 +87,11 @@ impl Leaves {
         sparse && self.checks > 1 && f64::from(both) >= REPEATS * f64::from(most)
     }
 
+    /// Whether any leaf is hot.
+    pub(super) fn is_touched(&self) -> bool {
+        self.hot_count > 0
+    }
+
     /// Whether nearly all leaves are hot.
     pub(super) fn is_whole(&self) -> bool {
         self.hot_count * 8 >= LEAVES * 7
