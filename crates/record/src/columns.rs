@@ -1,12 +1,18 @@
 //! Columns of a batch by name and type.
 
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Float32Type, Float64Type, UInt8Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, BooleanArray, Float32Array, Float64Array, PrimitiveArray, RecordBatch};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Float32Array, Float64Array, PrimitiveArray, RecordBatch,
+};
 use arrow_array::{StringArray, UInt8Array, UInt32Array, UInt64Array};
 use arrow_schema::{FieldRef, SchemaRef};
+
+use crate::table::Table;
 
 /// Columns by name; the error says which one is missing or has the wrong type.
 pub(crate) struct Columns(pub(crate) RecordBatch);
@@ -16,14 +22,21 @@ impl Columns {
         self.0.num_rows()
     }
 
-    /// As a batch of the columns of `schema`, in its order.
-    pub(crate) fn select(&self, schema: &SchemaRef) -> Result<RecordBatch, String> {
+    /// As a batch of the columns of `schema`, that of `table`, in its order. What older recordings
+    /// lack is certain, as it was taken to be.
+    pub(crate) fn select(&self, schema: &SchemaRef, table: Table) -> Result<RecordBatch, String> {
         let column = |field: &FieldRef| {
             let name = field.name();
-            self.0.column_by_name(name).cloned().ok_or_else(|| format!("no column `{name}`"))
+            let lacking = || table.may_lack(name).then(|| self.certain());
+            let found = self.0.column_by_name(name).cloned().or_else(lacking);
+            found.ok_or_else(|| format!("no column `{name}`"))
         };
         let columns = schema.fields().iter().map(column).collect::<Result<_, _>>()?;
         RecordBatch::try_new(schema.clone(), columns).map_err(|e| e.to_string())
+    }
+
+    fn certain(&self) -> ArrayRef {
+        Arc::new(UInt8Array::from(vec![u8::MAX; self.rows()]))
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -78,4 +91,24 @@ pub(crate) fn optional<T: ArrowPrimitiveType>(
     row: usize,
 ) -> Option<T::Native> {
     column.is_valid(row).then(|| column.value(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    // A batch of tiles from before there was confidence in them.
+    #[test]
+    fn what_older_recordings_lack_is_certain() {
+        let schema = Table::Tiles.schema(&HashMap::new());
+        let tile = crate::tiles::Tile { bins: Vec::new(), ..Default::default() };
+        let mut batch = crate::encode::tile(schema.clone(), &tile).unwrap();
+        let last = batch.num_columns() - 1;
+        batch.remove_column(last);
+        let old = Columns(batch);
+        assert!(!old.has("confidence"));
+        assert_eq!(old.select(&schema, Table::Tiles).unwrap().schema(), schema);
+        assert!(old.select(&Table::Regions.schema(&HashMap::new()), Table::Regions).is_err());
+    }
 }

@@ -404,7 +404,7 @@ impl Recording {
             let row = self.commits[index].to_batch(schema).map_err(|e| failed(&e))?;
             return Ok(vec![row]);
         }
-        let ours = |columns: Columns| columns.select(&schema).map_err(|e| failed(&e));
+        let ours = |columns: Columns| columns.select(&schema, table).map_err(|e| failed(&e));
         self.batches(table, index)?.into_iter().map(ours).collect()
     }
 
