@@ -71,6 +71,25 @@ fn what_is_hot_is_recorded_and_reported() {
     assert!(report("tierscope report summary", dir.path()).contains("toy[0]"));
 }
 
+// Kept for 4.8 s, so that a recording lasts 200 ms: a window or two.
+#[test]
+fn in_the_background_it_is_a_series() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorded = run(&mut machine(), "--duration 3s --retention 4.8s", dir.path());
+    let members = tierscope_record::series::members(dir.path()).unwrap();
+    assert!(members.len() >= 5, "{members:?}");
+    let windows = |member: &tierscope_record::series::Member| {
+        let recording = Recording::open(&member.path).unwrap();
+        assert!(!recording.layout(0).unwrap().mappings.is_empty());
+        recording.commits().len() as u64
+    };
+    assert_eq!(members.iter().map(windows).sum::<u64>(), recorded.tally.windows);
+    assert!(report("tierscope report summary", dir.path()).contains("toy[0]"));
+    // It goes on where it was.
+    run(&mut machine(), "--duration 1s --retention 4.8s", dir.path());
+    assert!(tierscope_record::series::members(dir.path()).unwrap().len() > members.len());
+}
+
 #[test]
 fn a_target_that_goes_leaves_its_recording() {
     let dir = tempfile::tempdir().unwrap();
