@@ -11,7 +11,7 @@ use tierscope_record::{Heat, HeatPart, Recording, windows_in};
 
 use crate::areas::{self, Block};
 use crate::human::{self, unless_closed};
-use crate::names::label;
+use crate::names::{label, space_name};
 use crate::style::{Color, FAINT, RESET, Style, background, step};
 use crate::view::{View, since_start};
 
@@ -251,7 +251,6 @@ impl Canvas {
     fn areas(&self, blocks: &[Block], layouts: &[Arc<Mappings>]) -> Vec<Area> {
         let mut areas = Vec::with_capacity(blocks.len());
         let mut row = 0;
-        let last = &layouts[layouts.len() - 1];
         for (index, block) in blocks.iter().enumerate() {
             let before = index.checked_sub(1).map(|before| blocks[before].range);
             let before = before.filter(|before| before.space == block.range.space);
@@ -260,7 +259,7 @@ impl Canvas {
             row += count;
             areas.push(Area {
                 space: block.range.space.0,
-                name: last.space_name(block.range.space).to_string(),
+                name: space_name(layouts.iter(), block.range.space),
                 gap_before: before.map(|before| block.range.start - before.end),
                 rows,
             });

@@ -1,14 +1,16 @@
 //! Mappings by their names.
 
+use std::collections::BTreeMap;
 use std::ops::Range as Span;
+use std::sync::Arc;
 
-use tierscope_core::{Error, ErrorKind, Mapping, RangeSet, Result};
+use tierscope_core::{Error, ErrorKind, Mapping, Mappings, RangeSet, Result, SpaceId};
 use tierscope_record::{Recording, backing_name};
 
 use crate::view::View;
 
 /// Windows that are asked for a name, besides the last one.
-const ASKED: usize = 256;
+pub(crate) const ASKED: usize = 256;
 
 /// What people call a mapping: its name, or what stands behind it.
 pub(crate) fn label(mapping: &Mapping) -> &str {
@@ -28,35 +30,47 @@ pub(crate) fn label(mapping: &Mapping) -> &str {
 pub fn ranges_named(recording: &Recording, view: &View, name: &str) -> Result<RangeSet> {
     let windows = view.windows(recording)?;
     let mut found = Vec::new();
-    let mut known = Vec::new();
-    each_layout(recording, windows, |mappings| {
-        let named = mappings.iter().filter(|mapping| is_called(mapping, name));
-        found.extend(named.map(|mapping| mapping.range));
-        known.extend(mappings.iter().map(|mapping| label(mapping).to_owned()));
-        known.sort_unstable();
-        known.dedup();
-    })?;
+    let mut known = BTreeMap::<String, u64>::new();
+    for (_, layout) in distinct(recording, &windows, ASKED)? {
+        for mapping in &layout.mappings {
+            let bytes = known.entry(label(mapping).to_owned()).or_default();
+            *bytes = (*bytes).max(mapping.range.bytes());
+            found.extend(is_called(mapping, name).then_some(mapping.range));
+        }
+    }
     match found.is_empty() {
-        true => Err(unknown(name, &known)),
+        true => Err(unknown(name, known)),
         false => Ok(found.into_iter().collect()),
     }
 }
 
-fn each_layout(
+/// The layouts at up to `most` evenly spaced windows and at the last one, each once, with the
+/// first of these windows that has it.
+pub(crate) fn distinct(
     recording: &Recording,
-    windows: Span<usize>,
-    mut take: impl FnMut(&[Mapping]),
-) -> Result<()> {
-    let step = windows.len().div_ceil(ASKED).max(1);
+    windows: &Span<usize>,
+    most: usize,
+) -> Result<Vec<(usize, Arc<Mappings>)>> {
+    let step = windows.len().div_ceil(most).max(1);
+    let mut seen = Vec::new();
     let mut before = None;
     for window in windows.clone().step_by(step).chain([windows.end - 1]) {
         let number = recording.commits()[window].layout;
         if before != Some(number) {
-            take(&recording.layout(window)?.mappings);
+            seen.push((window, recording.layout(window)?));
             before = Some(number);
         }
     }
-    Ok(())
+    Ok(seen)
+}
+
+/// The name of a space by the last of the layouts that knows it: who has ended keeps its name.
+pub(crate) fn space_name<'a>(
+    layouts: impl DoubleEndedIterator<Item = &'a Arc<Mappings>>,
+    space: SpaceId,
+) -> String {
+    let known = layouts.rev().find(|layout| layout.has_space(space));
+    known.map_or_else(|| space.to_string(), |layout| layout.space_name(space).to_string())
 }
 
 fn is_called(mapping: &Mapping, name: &str) -> bool {
@@ -65,18 +79,19 @@ fn is_called(mapping: &Mapping, name: &str) -> bool {
     name == backing_name(mapping.backing) || (!own.is_empty() && (own == name || last == name))
 }
 
-fn unknown(name: &str, known: &[String]) -> Error {
-    const SHOWN: usize = 8;
-    let mut some: Vec<&str> = known.iter().map(String::as_str).take(SHOWN).collect();
+/// Names the largest of what is there.
+fn unknown(name: &str, known: BTreeMap<String, u64>) -> Error {
+    const SHOWN: usize = 6;
+    let mut known: Vec<(String, u64)> = known.into_iter().collect();
+    known.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let mut some: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).take(SHOWN).collect();
     if known.len() > SHOWN {
         some.push("…");
     }
+    let there = if some.is_empty() { "none".into() } else { some.join(", ") };
     Error::new(ErrorKind::Usage, format!("no mapping is called {name}"))
-        .cause(format!(
-            "there are {}",
-            if some.is_empty() { "none".into() } else { some.join(", ") }
-        ))
-        .remedy("give one of these names, or addresses like 0x7f0000000000..0x7f8000000000")
+        .cause(format!("there are {there}"))
+        .remedy("give a name that is there, or addresses like 0x7f0000000000..0x7f8000000000")
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::ops::Range as Span;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -13,6 +14,7 @@ use tierscope_record::{Recording, backing_name, windows_in};
 
 use crate::human::{self, unless_closed};
 use crate::mean::{Mean, Means};
+use crate::names;
 use crate::style::Style;
 use crate::view::{View, since_start};
 
@@ -141,7 +143,7 @@ pub fn regions(recording: &Recording, view: &View, options: &RegionsOptions) -> 
         hot_frequency: HOT_FREQUENCY,
         hot_bytes: hot.bytes(),
         hot: hot.as_slice().iter().map(|r| (r.start, r.end)).collect(),
-        spaces: by_space(&hot, &layout),
+        spaces: by_space(&hot, &named(recording, &windows, &hot, &layout)?),
         regions: rows,
     })
 }
@@ -291,10 +293,24 @@ fn sort(rows: &mut [RegionRow], order: Sort) {
     }
 }
 
-fn by_space(hot: &RangeSet, layout: &Mappings) -> Vec<SpaceHot> {
+/// Layouts that name the spaces of `hot`: the last one, unless one of them has ended.
+fn named(
+    recording: &Recording,
+    windows: &Span<usize>,
+    hot: &RangeSet,
+    last: &Arc<Mappings>,
+) -> Result<Vec<Arc<Mappings>>> {
+    if hot.as_slice().iter().all(|range| last.has_space(range.space)) {
+        return Ok(vec![Arc::clone(last)]);
+    }
+    let seen = names::distinct(recording, windows, names::ASKED)?;
+    Ok(seen.into_iter().map(|(_, layout)| layout).collect())
+}
+
+fn by_space(hot: &RangeSet, layouts: &[Arc<Mappings>]) -> Vec<SpaceHot> {
     let of = |ranges: &[Range]| SpaceHot {
         space: ranges[0].space.0,
-        name: layout.space_name(ranges[0].space).to_string(),
+        name: names::space_name(layouts.iter(), ranges[0].space),
         hot: ranges.iter().map(|r| (r.start, r.end)).collect(),
         hot_bytes: ranges.iter().map(Range::bytes).sum(),
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::ops::Range as Span;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -162,6 +163,7 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     summary.profiler_cpu = profiler_cpu;
     summary.target_cpu = target_cpu;
     summary.spaces = by_space(&figures, &layout, view);
+    name_ended(recording, &windows, &figures, &layout, &mut summary.spaces)?;
     Ok(summary)
 }
 
@@ -260,6 +262,24 @@ fn by_space(
         regions: spread(space, |of| of.regions),
     };
     ids.into_iter().map(summary).collect()
+}
+
+/// Spaces that have ended get the name that they had in their first window.
+fn name_ended(
+    recording: &Recording,
+    windows: &Span<usize>,
+    figures: &[BTreeMap<SpaceId, Figures>],
+    last: &Mappings,
+    spaces: &mut [SpaceSummary],
+) -> Result<()> {
+    for space in spaces.iter_mut().filter(|space| !last.has_space(SpaceId(space.space))) {
+        let id = SpaceId(space.space);
+        if let Some(index) = figures.iter().position(|spaces| spaces.contains_key(&id)) {
+            let layout = recording.layout(windows.start + index)?;
+            space.name = layout.space_name(id).to_string();
+        }
+    }
+    Ok(())
 }
 
 /// CPU over wall time between the ends of the first and the last window.

@@ -1,11 +1,10 @@
 //! What was mapped when, with names, for the page to show under the pointer.
 
 use std::collections::BTreeMap;
-use std::ops::Range as Span;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tierscope_core::{Backing, Mappings, Result};
+use tierscope_core::{Backing, Mappings};
 use tierscope_record::Recording;
 
 use super::ruler::Ruler;
@@ -13,7 +12,7 @@ use crate::names::label;
 use crate::view::{View, since_start};
 
 /// Moments at which the page knows the mappings, at most.
-const MOMENTS: usize = 64;
+pub(super) const MOMENTS: usize = 64;
 /// Mappings over all moments, at most; the last moment is always there.
 const MAPPINGS: usize = 20_000;
 
@@ -34,7 +33,7 @@ struct Moment {
     mappings: Vec<(u32, u32, usize)>,
 }
 
-/// The mappings in force at the windows at which [`distinct`] looked.
+/// The mappings in force from these windows on.
 pub(super) fn layouts(
     recording: &Recording,
     seen: &[(usize, Arc<Mappings>)],
@@ -66,23 +65,4 @@ pub(super) fn layouts(
     let mut names = vec![String::new(); numbers.len()];
     numbers.into_iter().for_each(|(name, number)| names[number] = name);
     Layouts { names, moments }
-}
-
-/// Layouts at up to [`MOMENTS`] even moments and at the end, each once, with the first window of
-/// these that has it.
-pub(super) fn distinct(
-    recording: &Recording,
-    windows: &Span<usize>,
-) -> Result<Vec<(usize, Arc<Mappings>)>> {
-    let step = windows.len().div_ceil(MOMENTS).max(1);
-    let mut seen = Vec::new();
-    let mut before = None;
-    for window in windows.clone().step_by(step).chain([windows.end - 1]) {
-        let number = recording.commits()[window].layout;
-        if before != Some(number) {
-            seen.push((window, recording.layout(window)?));
-            before = Some(number);
-        }
-    }
-    Ok(seen)
 }

@@ -10,6 +10,7 @@ mod parts;
 mod ruler;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
@@ -18,9 +19,9 @@ use tierscope_record::Recording;
 
 use crate::areas;
 use crate::heatmap;
-use crate::ramp;
 use crate::svg::{self, escaped};
 use crate::view::{View, since_start};
+use crate::{names, ramp};
 use layouts::Layouts;
 use levels::Level;
 use parts::parts;
@@ -155,7 +156,7 @@ fn document(
 ) -> Result<Document> {
     let view = &options.view;
     let windows = view.windows(recording)?;
-    let seen = layouts::distinct(recording, &windows)?;
+    let seen = names::distinct(recording, &windows, layouts::MOMENTS)?;
     let all: Vec<_> = seen.iter().map(|(_, layout)| layout.clone()).collect();
     let shown = heatmap::shown(recording, &windows, view, &all)?;
     let blocks = areas::blocks(&shown, ROWS);
@@ -163,26 +164,28 @@ fn document(
     let commits = recording.commits();
     let nanos = |time| since_start(recording, time).as_nanos() as u64;
     let window = recording.meta().window.as_millis() as u64;
+    // The longer it is the more there is to sum up, and the less a window changes.
+    let busy = windows.len() as u64 / 10;
     Ok(Document {
         tag: tag(recording),
         live: !recording.is_ended(),
-        poll_ms: window.clamp(200, 10_000),
+        poll_ms: window.max(busy).clamp(200, 10_000),
         target: recording.meta().target.clone(),
         hot_frequency: HOT_FREQUENCY,
         from_ns: nanos(commits[windows.start].start),
         to_ns: nanos(commits[windows.end - 1].end),
         unit_bytes: ruler.unit_bytes(),
-        areas: areas(&ruler, &seen[seen.len() - 1].1),
+        areas: areas(&ruler, &all),
         layouts: layouts::layouts(recording, &seen, view, &ruler),
         levels: levels::levels(recording, &windows, view, &ruler, options.budget)?,
         parts,
     })
 }
 
-fn areas(ruler: &Ruler, layout: &Mappings) -> Vec<Area> {
+fn areas(ruler: &Ruler, layouts: &[Arc<Mappings>]) -> Vec<Area> {
     let area = |(range, first, units): (&tierscope_core::Range, u32, u32)| Area {
         space: range.space.0,
-        name: layout.space_name(range.space).to_string(),
+        name: names::space_name(layouts.iter(), range.space),
         start: format!("{:#x}", range.start),
         first,
         units,

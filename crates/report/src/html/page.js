@@ -205,7 +205,7 @@
     let piece = firstWhere(0, level.to.length, (i) => level.to[i] > view.t0);
     for (; piece < level.from.length && level.from[piece] < view.t1; piece++) {
       const x0 = Math.max(0, Math.floor((level.from[piece] - view.t0) * perNano));
-      const x1 = Math.min(columns, Math.max(x0 + 1, Math.floor((level.to[piece] - view.t0) * perNano)));
+      const x1 = Math.min(columns, Math.max(x0 + 1, Math.ceil((level.to[piece] - view.t0) * perNano)));
       sum.fill(0); weight.fill(0);
       for (const band of visible) addParts(level, piece, band, sum, weight, peak);
       for (let row = 0; row < rows; row++) {

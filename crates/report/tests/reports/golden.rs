@@ -11,7 +11,7 @@ use tierscope_report::{
     summary, svg, write_json, wss,
 };
 
-use crate::toy::{HEAP, MIB, MMAP, WINDOWS, recording};
+use crate::toy::{HEAP, MIB, MMAP, WINDOWS, family, recording};
 
 /// Compares with tests/golden/`name`; takes the new text over when TIERSCOPE_ACCEPT is set.
 fn check(name: &str, text: &[u8]) {
@@ -241,4 +241,19 @@ fn a_view_by_name() {
     assert!(
         error.starts_with("no mapping is called libc: there are /var/lib/redis/dump.rdb, [heap]")
     );
+}
+
+// A child lives in windows 0 to 4 of 8; the last layout does not know it any more.
+#[test]
+fn who_has_ended_keeps_its_name() {
+    let recording = family();
+    let view = View { time: Some(Duration::ZERO..Duration::from_secs(9)), ..View::default() };
+    let spaces = summary(&recording, &view).unwrap().spaces;
+    let names: Vec<&str> = spaces.iter().map(|space| space.name.as_str()).collect();
+    assert_eq!(names, ["parent[1]", "child[2]"]);
+    let heat = heatmap(&recording, &view, grid()).unwrap();
+    assert_eq!(heat.areas.last().unwrap().name, "child[2]");
+    let regions = regions(&recording, &view, &RegionsOptions::default()).unwrap();
+    let hot: Vec<&str> = regions.spaces.iter().map(|space| space.name.as_str()).collect();
+    assert_eq!(hot, ["parent[1]", "child[2]"]);
 }

@@ -104,3 +104,31 @@ fn record(memory: &mut Memory, windows: u64) -> Recorder<&mut Memory> {
     }
     recorder
 }
+
+/// A parent, and a child that ends after five of eight windows; both are hot.
+pub(crate) fn family() -> Recording {
+    let space = |id: u32, name: &str| Space { id: SpaceId(id), name: name.into() };
+    let heap = |id: u32| Range::new(SpaceId(id), HEAP, HEAP + MIB);
+    let mut memory = Memory::default();
+    let mut recorder = Recorder::create_in(&mut memory, &meta()).expect("memory takes all");
+    for number in 0..8 {
+        let mut living = vec![space(0, "parent[1]"), space(1, "child[2]")];
+        living.truncate(if number < 5 { 2 } else { 1 });
+        let range = |space: &Space| heap(space.id.0);
+        let backing = Backing::Heap;
+        let mapping = |range| Mapping { range, backing, name: "[heap]".into(), writable: true };
+        let region = |range| Region { range, ..region(HEAP, MIB, 40.0, number, Level::PTE) };
+        let regions = living.iter().map(range).map(region).collect();
+        let mappings = living.iter().map(range).map(mapping).collect();
+        let start = Time(number * 200_000_000);
+        let end = start + Duration::from_millis(200);
+        let snapshot = Snapshot { start, end, samples: 40, regions };
+        let layout = Mappings { taken: start, spaces: living, mappings };
+        let mappings = [0, 5].contains(&number).then_some(&layout);
+        let (actions, outcomes, cpu) = (&[], &[], CpuTime::default());
+        let window = Window { snapshot: &snapshot, mappings, actions, outcomes, cpu };
+        recorder.window(&window).expect("memory takes all");
+    }
+    recorder.finish().expect("memory takes all");
+    Recording::from_source(Box::new(memory)).expect("it was just written")
+}
