@@ -10,7 +10,9 @@ mod parts;
 mod ruler;
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 
 use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
@@ -105,8 +107,14 @@ struct Area {
 pub fn page(recording: &Recording, options: &Options, data: Data<'_>) -> Result<String> {
     let (parts, source) = match data {
         Data::Inline => {
-            let document = document(recording, options, BTreeMap::new())?;
-            (parts(recording, &options.view)?, inline(&to_json(&document)?))
+            // Two threads: somebody waits for it.
+            let (parts, document) = thread::scope(|scope| {
+                let parts = scope.spawn(|| parts(recording, &options.view));
+                let document = document(recording, options, BTreeMap::new());
+                (parts.join(), document)
+            });
+            let parts = parts.unwrap_or_else(|panic| resume_unwind(panic))?;
+            (parts, inline(&to_json(&document?)?))
         }
         Data::Url(url) => {
             let waiting = recording.commits().is_empty();

@@ -15,6 +15,7 @@
   let cross = null;
   let colours = null;
   let drawing = 0;
+  let kept = {};
 
   // ---- data ----
 
@@ -199,23 +200,44 @@
     const visible = bands(rows);
     fillMapped(pixels, columns, visible);
     const level = levelFor(columns / scale);
-    const peak = $("peak").checked;
-    const sum = new Float32Array(rows + 1), weight = new Float32Array(rows + 1);
+    const column = columnsOf(level, visible, rows);
     const perNano = columns / (view.t1 - view.t0);
     let piece = firstWhere(0, level.to.length, (i) => level.to[i] > view.t0);
     for (; piece < level.from.length && level.from[piece] < view.t1; piece++) {
       const x0 = Math.max(0, Math.floor((level.from[piece] - view.t0) * perNano));
       const x1 = Math.min(columns, Math.max(x0 + 1, Math.ceil((level.to[piece] - view.t0) * perNano)));
-      sum.fill(0); weight.fill(0);
-      for (const band of visible) addParts(level, piece, band, sum, weight, peak);
+      const colour = column(piece);
       for (let row = 0; row < rows; row++) {
-        if (weight[row] === 0) continue;
-        const heat = peak ? sum[row] : sum[row] / weight[row];
-        const colour = colours.heat[Math.min(255, Math.ceil(heat))];
-        for (let x = x0, at = row * columns + x0; x < x1; x++) pixels[at++] = colour;
+        if (colour[row] === 0) continue;
+        for (let x = x0, at = row * columns + x0; x < x1; x++) pixels[at++] = colour[row];
       }
     }
     context.putImageData(image, Math.round(LEFT * scale), Math.round(TOP * scale));
+  }
+
+  // The colours of pieces by pixel rows, 0 where nothing was looked at. They are kept for as long
+  // as only time moves.
+  function columnsOf(level, visible, rows) {
+    const peak = $("peak").checked;
+    const key = [view.y0, view.y1, rows, peak].join(" ");
+    if (kept.level !== level || kept.key !== key || kept.colours !== colours) {
+      kept = { level, key, colours, columns: new Map() };
+    }
+    const sum = new Float32Array(rows + 1), weight = new Float32Array(rows + 1);
+    return (piece) => {
+      const known = kept.columns.get(piece);
+      if (known) return known;
+      sum.fill(0); weight.fill(0);
+      for (const band of visible) addParts(level, piece, band, sum, weight, peak);
+      const column = new Uint32Array(rows);
+      for (let row = 0; row < rows; row++) {
+        if (weight[row] === 0) continue;
+        const heat = peak ? sum[row] : sum[row] / weight[row];
+        column[row] = colours.heat[Math.min(255, Math.ceil(heat))];
+      }
+      kept.columns.set(piece, column);
+      return column;
+    };
   }
 
   // Adds up a piece's parts in a band by pixel rows, each as far as it covers the row.
@@ -498,8 +520,8 @@
     themed();
   });
   dark.addEventListener("change", themed);
-  const kept = stored((storage) => storage.getItem("tierscope-theme"));
-  if (kept === "light" || kept === "dark") root.dataset.theme = kept;
+  const theme = stored((storage) => storage.getItem("tierscope-theme"));
+  if (theme === "light" || theme === "dark") root.dataset.theme = theme;
   $("theme").hidden = false;
   themed();
   new ResizeObserver(schedule).observe(canvas);
