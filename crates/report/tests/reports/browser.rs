@@ -117,19 +117,18 @@ fn zooms_and_pans(browser: &mut Chromium) {
 
 fn names_what_is_under_the_pointer(browser: &mut Chromium) {
     let [x, y, _, height] = browser.place("#map");
+    let mut says = |(right, below): (f64, f64), words: &[&str]| {
+        browser.hover((x + right, y + below));
+        for words in words {
+            browser
+                .until(&format!("document.getElementById('tip').textContent.includes({words:?})"));
+        }
+    };
     // The file fills almost all of the map, below the heap; it is mapped in the second half of
     // the time.
-    let tip = "document.getElementById('tip').textContent";
-    browser.hover((x + 900.0, y + height * 0.3));
-    let text = browser.value(tip).as_str().unwrap().to_owned();
-    assert!(text.contains("/var/lib/redis/dump.rdb · redis-server[4711]"), "{text}");
-    assert!(text.contains("frequency") && text.contains("0x7f000"), "{text}");
-    browser.hover((x + 200.0, y + height * 0.3));
-    let text = browser.value(tip).as_str().unwrap().to_owned();
-    assert!(text.contains("not mapped"), "{text}");
-    browser.hover((x + 200.0, y + 8.0));
-    let text = browser.value(tip).as_str().unwrap().to_owned();
-    assert!(text.contains("[heap]") && text.contains("frequency 100.0 %, hot"), "{text}");
+    says((900.0, height * 0.3), &["/var/lib/redis/dump.rdb · redis-server[4711]", "0x7f000"]);
+    says((200.0, height * 0.3), &["not mapped", "not looked at"]);
+    says((200.0, 8.0), &["[heap]", "frequency 100.0 %, hot"]);
 }
 
 fn is_used_by_keyboard(browser: &mut Chromium) {
@@ -268,8 +267,11 @@ fn a_page_that_is_live() {
     assert_eq!(shown(&mut browser)[1], 2e9, "ten windows of 200 ms");
     let subtitle = "document.getElementById('part-subtitle').textContent";
     assert!(browser.value(subtitle).as_str().unwrap().contains("in 10 windows"));
+    let mut frames = 0;
     while server.unchanged.load(Ordering::Relaxed) == 0 {
         browser.drawn();
+        frames += 1;
+        assert!(frames < 10_000, "the page does not say what it has");
     }
 
     let zoom_in = browser.middle("[data-do=time]");

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tierscope_core::SpaceId;
+use tierscope_core::{ErrorKind, SpaceId};
 use tierscope_report::{
-    Cell, Color, Grid, RegionsOptions, Sort, Style, View, ages, heatmap, ranges_named, regions,
-    summary, svg, write_json, wss,
+    Cell, Color, Grid, RegionsOptions, Sort, Style, View, ages, heatmap, html, ranges_named,
+    regions, summary, svg, write_json, wss,
 };
 
-use crate::toy::{HEAP, MIB, MMAP, WINDOWS, family, recording};
+use crate::toy::{HEAP, MIB, MMAP, WINDOWS, family, first_windows, recording};
 
 /// Compares with tests/golden/`name`; takes the new text over when TIERSCOPE_ACCEPT is set.
 fn check(name: &str, text: &[u8]) {
@@ -256,4 +256,28 @@ fn who_has_ended_keeps_its_name() {
     let regions = regions(&recording, &view, &RegionsOptions::default()).unwrap();
     let hot: Vec<&str> = regions.spaces.iter().map(|space| space.name.as_str()).collect();
     assert_eq!(hot, ["parent[1]", "child[2]"]);
+}
+
+/// What the page shows without scripts.
+#[test]
+fn page_without_scripts() {
+    let page = html::page(&recording(), &html::Options::default(), html::Data::Inline).unwrap();
+    let (_, body) = page.split_once("<body>").unwrap();
+    let (shown, data) = body.split_once("<script type=\"application/json\"").unwrap();
+    check("page.html", shown.as_bytes());
+    let (json, _) = data.split_once("</script>").unwrap();
+    assert!(!json.contains('<'), "nothing within the data can end it");
+    let outside = ["http://", "https://", "src=", "@import", "url("];
+    let page = page.replace("http://www.w3.org/2000/svg", "");
+    assert!(outside.iter().all(|what| !page.contains(what)), "the page needs nothing else");
+}
+
+#[test]
+fn a_live_page_waits_for_its_first_window() {
+    let recording = first_windows(0);
+    let page = html::page(&recording, &html::Options::live(), html::Data::Url("a\"b")).unwrap();
+    assert!(page.contains(r#"data-url="a&quot;b""#));
+    let error = html::data(&recording, &html::Options::live()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Data);
+    assert_ne!(html::tag(&recording), html::tag(&first_windows(1)));
 }
