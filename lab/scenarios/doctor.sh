@@ -1,0 +1,61 @@
+set -eo pipefail
+# ends CODE COMMAND...: ends with that code; what it prints is kept in /tmp/said.
+ends() {
+    want=$1
+    shift
+    got=0
+    "$@" >/tmp/said || got=$?
+    [ "$got" = "$want" ] || { cat /tmp/said; echo "ended with $got instead of $want: $*"; exit 1; }
+}
+# says CHECK VERDICT: the check of that id has that verdict in /tmp/said.
+says() {
+    verdict=$(sed -n "/\"id\": \"$1\"/,/}/s/.*\"verdict\": \"\(.*\)\".*/\1/p" /tmp/said)
+    [ "$verdict" = "$2" ] || { cat /tmp/said; echo "$1 is $verdict instead of $2"; exit 1; }
+}
+mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
+mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup
+
+# Without the module the kernel's DAMON is a way, where there is one.
+if [ "$damon" = yes ]; then
+    ends 0 tierscope doctor --json
+    says damon-sysfs present
+    says damon-tracepoint present
+else
+    ends 3 tierscope doctor --json
+    says damon-sysfs missing
+fi
+says module missing
+says module-signing present
+says kernel present
+says hypervisor present
+says numa limited
+says move-pages present
+says process-madvise present
+says capabilities present
+says cgroup present
+says idle-pages missing
+says mglru "$([ "$damon" = yes ] && echo limited || echo present)"
+
+insmod /lab/tierscope.ko
+ends 0 tierscope doctor --json
+says module present
+says module-levels present
+says module-handback "$([ "$damon" = yes ] && echo present || echo limited)"
+
+sleep 1000 &
+ends 0 tierscope doctor --json -p $!
+says target present
+says permission present
+says mappings limited
+says guest-memory present
+ends 5 tierscope doctor --json -p 2
+says target missing
+ends 5 tierscope doctor --json -p 999999
+
+# In a user namespace of its own root has capabilities that do not count for the module; the files of
+# DAMON's sysfs are root's still.
+ends "$([ "$damon" = yes ] && echo 0 || echo 4)" unshare -r tierscope doctor --json
+says module forbidden
+
+tierscope doctor -p $! | tee /out/doctor.txt
+rmmod tierscope
