@@ -12,8 +12,6 @@ says() {
     verdict=$(sed -n "/\"id\": \"$1\"/,/}/s/.*\"verdict\": \"\(.*\)\".*/\1/p" /tmp/said)
     [ "$verdict" = "$2" ] || { cat /tmp/said; echo "$1 is $verdict instead of $2"; exit 1; }
 }
-mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
-mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup
 
 # Without the module the kernel's DAMON is a way, where there is one.
 if [ "$damon" = yes ]; then
