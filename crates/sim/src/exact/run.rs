@@ -1,20 +1,21 @@
 //! Time passes: cores carry out the accesses of their threads, the one that is behind first.
 
 use tierscope_core::{Access, Addr, BusObserver, HintFault, Sample, SpaceId, Tier, Time};
-use tierscope_hw::{PageSize, PageTable, Source};
+use tierscope_hw::{Cache, PageTable, Source};
 
 use super::cpu::{Cpu, Pending, WINDOW};
 use super::machine::{Cycles, Machine};
 use super::memory::{Memory, Reached};
 use super::os::{Denied, Resolved};
 use super::tables::Tables;
-use super::thread::{Op, Thread};
+use super::thread::{FORESEEN, Op, Thread};
 use super::tier::NS;
 use crate::config::Event;
 use crate::exact::Detail;
 
 /// Accesses between the host's prefetch of an entry and the walk that needs it.
 const AHEAD: usize = 16;
+const _: () = assert!(WINDOW + 2 * AHEAD <= FORESEEN);
 /// How long a thread runs while others wait for its core: `base_slice_ns` of the kernel's scheduler
 /// on a server (kernel/sched/fair.c).
 const TURN: u64 = 3_000_000 * NS;
@@ -300,10 +301,9 @@ fn translate<const KEEP: bool>(
 ) -> usize {
     let mut reads = 0;
     for (index, op) in ops[..wanted].iter().enumerate() {
-        if cpu.ahead
-            && let Some(later) = ops.get(index + AHEAD)
-        {
-            tables.expect(root, later.linear());
+        if cpu.ahead {
+            tables.foresee(root, ops[index + 2 * AHEAD].linear());
+            tables.expect(root, ops[index + AHEAD].linear());
         }
         let access = if op.stores() { Access::Store } else { Access::Load };
         let Ok((page, source)) = cpu.mmu.translate(tables, root, op.linear(), access) else {
@@ -387,7 +387,7 @@ impl<B: BusObserver> Below<'_, B> {
         count: usize,
     ) {
         if CACHE && let Some(llc) = &self.memory.llc {
-            cpu.window.pending[..count].iter().for_each(|pending| llc.expect(pending.physical));
+            self.foresee(llc, &cpu.window.pending[..count], &cpu.window.reads);
         }
         let mut reads = 0;
         for index in 0..count {
@@ -411,6 +411,19 @@ impl<B: BusObserver> Below<'_, B> {
             if SAMPLES {
                 sample(cpu, who, self.at, &pending, served);
             }
+        }
+    }
+
+    /// The host prefetches what the cache's model will look at.
+    #[inline(always)]
+    fn foresee(&self, llc: &Cache, pending: &[Pending], reads: &[u64]) {
+        let mut read = 0;
+        for pending in pending {
+            read += usize::from(pending.reads);
+            if pending.reads > 0 {
+                llc.expect(reads[read - 1] & !MARKED);
+            }
+            llc.expect(pending.physical);
         }
     }
 
@@ -498,6 +511,3 @@ fn sample(cpu: &mut Cpu, who: Who, at: usize, pending: &Pending, served: Option<
     }
     cpu.steal(cost);
 }
-
-/// The pages that a first touch can make, for the arrays of costs.
-const _: () = assert!(PageSize::G1 as usize == 2);

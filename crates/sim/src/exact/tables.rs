@@ -268,6 +268,19 @@ fn hint_slot(key: u64) -> usize {
     (key ^ key >> 28) as usize % HINTS
 }
 
+impl Tables {
+    /// A walk for `linear` is likely to follow, after [`PageTable::expect`]: the host prefetches what
+    /// that reads.
+    #[inline(always)]
+    pub(super) fn foresee(&self, root: Root, linear: u64) {
+        let key = hint_key(root, linear);
+        let hint = self.hints[hint_slot(key)];
+        if hint.key == key {
+            prefetch(&self.upper, hint.first + (linear >> 21) as usize % FANOUT);
+        }
+    }
+}
+
 impl PageTable for Tables {
     #[inline(always)]
     fn read(&mut self, address: u64) -> u64 {

@@ -11,6 +11,8 @@ use super::tier::{NS, SECOND};
 
 /// Accesses that are drawn at a time.
 const DRAWN: usize = 256;
+/// Accesses that are drawn already, for the host to prefetch, when the next is carried out.
+pub(super) const FORESEEN: usize = 48;
 
 /// An access: the address, and whether it stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +79,7 @@ impl Thread {
             began: part.began,
             repeats: part.repeats,
             segment_ends: 0,
-            ops: vec![Op::default(); 2 * DRAWN + 1],
+            ops: vec![Op::default(); FORESEEN + 2 * DRAWN + 1],
             count: 0,
             at: 0,
             pace: 0,
@@ -111,10 +113,10 @@ impl Thread {
         end.saturating_mul(NS).saturating_add(self.began)
     }
 
-    /// The accesses to come, drawn anew if there are none.
+    /// The accesses to come, at least [`FORESEEN`] of them.
     #[inline(always)]
     pub(super) fn ops(&mut self) -> &[Op] {
-        if self.at == self.count {
+        if self.is_dry() {
             self.draw();
         }
         &self.ops[self.at..self.count]
@@ -123,7 +125,7 @@ impl Thread {
     /// Whether [`Thread::ops`] would draw.
     #[inline(always)]
     pub(super) fn is_dry(&self) -> bool {
-        self.at == self.count
+        self.count - self.at < FORESEEN
     }
 
     /// So many of them were carried out.
@@ -134,7 +136,8 @@ impl Thread {
 
     fn draw(&mut self) {
         self.stream.fill(&mut self.touches);
-        let mut count = 0;
+        self.ops.copy_within(self.at..self.count, 0);
+        let mut count = self.count - self.at;
         for touch in &self.touches {
             let address = touch.address() << 1;
             self.ops[count] = Op(address);
