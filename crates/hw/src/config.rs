@@ -237,6 +237,8 @@ pub struct Processor {
 pub struct Timing {
     /// Cycles from one access to the next where nothing stalls, the work between them included.
     pub access_cycles: u32,
+    /// KiB of the caches that a core has for itself; a hit there costs no more. 0 for none.
+    pub private_kib: u32,
     /// Cycles that a hit in the second-level TLB costs more than one in the first.
     pub second_tlb_cycles: u32,
     /// Cycles of a hit in the last-level cache.

@@ -14,8 +14,9 @@ const LINES: i64 = 64;
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     page: u64,
-    /// When it was last used; 0 = free.
-    used: u64,
+    /// The one that was used next after this, and the one before; a ring.
+    newer: u8,
+    older: u8,
     /// The line last accessed.
     last: i64,
     /// +1, −1, or 0 as long as there is no direction.
@@ -29,12 +30,18 @@ struct Stream {
 /// The prefetcher of one last-level cache.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
+    /// Low bits of the pages, for a quick look through all.
+    tags: Vec<u32>,
     streams: Vec<Stream>,
+    /// The stream used last; the one after it in the ring is the oldest.
+    newest: usize,
     train: u32,
     degree: i64,
     distance: i64,
-    clock: u64,
 }
+
+/// The page of a stream that is free.
+const NONE: u64 = u64::MAX;
 
 /// Lines to fetch, nearest first: `count` of them from `next` on, by `step`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,12 +67,20 @@ impl Prefetcher {
     /// A prefetcher that has seen nothing.
     #[must_use]
     pub fn new(config: &Streamer) -> Self {
+        let count = config.pages as u8;
+        let stream = |at: u8| Stream {
+            page: NONE,
+            newer: (at + 1) % count,
+            older: (at + count - 1) % count,
+            ..Stream::default()
+        };
         Self {
-            streams: vec![Stream::default(); config.pages as usize],
+            tags: vec![NONE as u32; count.into()],
+            streams: (0..count).map(stream).collect(),
+            newest: usize::from(count) - 1,
             train: config.train,
             degree: config.degree.into(),
             distance: config.distance.into(),
-            clock: 0,
         }
     }
 
@@ -73,13 +88,12 @@ impl Prefetcher {
     #[inline]
     pub fn observe(&mut self, address: u64) -> Fetches {
         let (page, line) = (address >> PAGE_SHIFT, (address >> LINE_SHIFT) as i64 % LINES);
-        self.clock += 1;
-        let clock = self.clock;
-        let Some(stream) = self.streams.iter_mut().find(|s| s.used != 0 && s.page == page) else {
+        let Some(at) = self.find(page) else {
             self.begin(page, line);
             return Fetches::default();
         };
-        stream.used = clock;
+        self.touch(at);
+        let stream = &mut self.streams[at];
         stream.advance(line);
         if stream.run < self.train {
             return Fetches::default();
@@ -87,10 +101,52 @@ impl Prefetcher {
         stream.fetch(self.degree, self.distance)
     }
 
+    /// Compares all tags whatever it finds: see `sets::find_way`.
+    #[inline(always)]
+    fn find(&self, page: u64) -> Option<usize> {
+        let mut found = self.tags.len();
+        for (at, tag) in self.tags.iter().enumerate() {
+            found = if *tag == page as u32 { at } else { found };
+        }
+        let stream = self.streams.get(found)?;
+        if stream.page == page { Some(found) } else { self.find_alike(page) }
+    }
+
+    /// Two pages may look alike by their tags.
+    #[cold]
+    fn find_alike(&self, page: u64) -> Option<usize> {
+        self.streams.iter().position(|stream| stream.page == page)
+    }
+
+    /// Takes the oldest stream.
     fn begin(&mut self, page: u64, line: i64) {
-        let oldest = self.streams.iter_mut().min_by_key(|stream| stream.used);
-        let stream = oldest.expect("a prefetcher follows at least one page");
-        *stream = Stream { page, used: self.clock, last: line, ..Stream::default() };
+        let oldest = usize::from(self.streams[self.newest].newer);
+        let Stream { newer, older, .. } = self.streams[oldest];
+        self.streams[oldest] = Stream { page, newer, older, last: line, ..Stream::default() };
+        self.tags[oldest] = page as u32;
+        // The ring turns by one: what was oldest is newest.
+        self.newest = oldest;
+    }
+
+    /// Moves a stream to the newest end of the ring.
+    #[inline(always)]
+    fn touch(&mut self, at: usize) {
+        if at == self.newest {
+            return;
+        }
+        let Stream { newer, older, .. } = self.streams[at];
+        let oldest = self.streams[self.newest].newer;
+        if usize::from(oldest) == at {
+            self.newest = at;
+            return;
+        }
+        self.streams[usize::from(newer)].older = older;
+        self.streams[usize::from(older)].newer = newer;
+        self.streams[self.newest].newer = at as u8;
+        self.streams[usize::from(oldest)].older = at as u8;
+        let (newest, stream) = (self.newest as u8, &mut self.streams[at]);
+        (stream.older, stream.newer) = (newest, oldest);
+        self.newest = at;
     }
 }
 
@@ -126,15 +182,13 @@ impl Stream {
 mod tests {
     use super::*;
 
+    fn config() -> Streamer {
+        let (pages, train, degree, distance) = (2, 2, 2, 4);
+        Streamer { pages, train, degree, distance, source: "toy".into(), assumed: vec![] }
+    }
+
     fn prefetcher() -> Prefetcher {
-        Prefetcher::new(&Streamer {
-            pages: 2,
-            train: 2,
-            degree: 2,
-            distance: 4,
-            source: "toy".into(),
-            assumed: vec![],
-        })
+        Prefetcher::new(&config())
     }
 
     fn lines(prefetcher: &mut Prefetcher, page: u64, line: u64) -> Vec<u64> {
@@ -155,6 +209,23 @@ mod tests {
         let mut p = prefetcher();
         let fetched: Vec<_> = [4, 3, 2, 1, 0].map(|line| lines(&mut p, 5, line)).into();
         assert_eq!(fetched, [vec![], vec![], vec![1, 0], vec![], vec![]]);
+    }
+
+    #[test]
+    fn the_page_used_longest_ago_is_forgotten() {
+        let mut rng = tierscope_core::Rng::seeded(5);
+        let mut config = config();
+        config.pages = 7;
+        let mut p = Prefetcher::new(&config);
+        let mut followed: Vec<u64> = Vec::new();
+        for _ in 0..10_000 {
+            let page = rng.below(12) << 32 | rng.below(3);
+            assert_eq!(p.find(page).is_some(), followed.contains(&page));
+            p.observe(page << 12);
+            followed.retain(|other| *other != page);
+            followed.insert(0, page);
+            followed.truncate(7);
+        }
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn measure<B: BusObserver>(machine: &mut Machine<B>, time: Duration) -> f64 {
     let before = machine.account().counts.accesses;
     let began = cpu_time();
     while cpu_time() - began < time {
-        until = until + Duration::from_micros(500);
+        until += Duration::from_micros(500);
         machine.wait(until);
     }
     let done = machine.account().counts.accesses - before;

@@ -7,6 +7,7 @@ use tierscope_hw::{Mmu, Source};
 
 use super::counts::Counts;
 use super::pmu::Pmu;
+use super::private::Private;
 use super::setup::Setup;
 
 /// Accesses that a core translates before it waits for the first of them: about what its window of
@@ -46,8 +47,8 @@ pub(super) struct Cpu {
     pub(super) threads: VecDeque<usize>,
     /// When the next of them has its turn.
     pub(super) turn_ends: u64,
-    /// The line that it used last: its own caches have that one.
-    pub(super) last_line: u64,
+    /// What its own caches hold.
+    pub(super) private: Private,
     pub(super) counts: Counts,
     pub(super) pmu: Option<Pmu>,
     pub(super) window: Window,
@@ -68,7 +69,7 @@ impl Cpu {
             time: 0,
             threads: VecDeque::new(),
             turn_ends: 0,
-            last_line: u64::MAX,
+            private: Private::new(&setup.hardware),
             counts: Counts::default(),
             pmu,
             window: Window { pending: [Pending::default(); WINDOW], reads: [0; 5 * WINDOW] },

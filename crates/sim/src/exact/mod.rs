@@ -31,6 +31,7 @@ mod pages;
 mod placement;
 mod pmu;
 mod ports;
+mod private;
 mod run;
 mod setup;
 mod shootdown;

@@ -458,16 +458,15 @@ impl<B: BusObserver> Below<'_, B> {
         who: Who,
         pending: &Pending,
     ) -> (u64, Option<u8>) {
-        let line = pending.physical >> 6 << 1 | u64::from(pending.stores);
-        if line | 1 == cpu.last_line | 1 && line <= cpu.last_line {
-            return (0, None);
-        }
         if who.non_temporal && pending.stores {
+            cpu.private.forget(pending.physical);
             let served = self.memory.store_past::<CLOCK>(cpu.time, pending.physical, self.at);
             cpu.counts.served[usize::from(served.tier)] += 1;
             return (served.time() / who.overlap, Some(served.tier));
         }
-        cpu.last_line = line;
+        if cpu.private.use_line(pending.physical, pending.stores) {
+            return (0, None);
+        }
         let reached =
             self.memory.access::<CLOCK>(cpu.time, pending.physical, pending.stores, self.at);
         self.memory.prefetch::<CLOCK>(cpu.time, pending.physical, self.at);

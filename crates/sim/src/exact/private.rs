@@ -1,0 +1,63 @@
+//! The caches that a core has for itself, as one direct-mapped array of lines.
+//!
+//! They keep accesses away from the last-level cache, which is what matters here: how often a line is
+//! reused right away is no business of tiers. They are not coherent with other cores' and need not
+//! be: no data is simulated, and a line that another core wrote is counted as a hit.
+
+use tierscope_hw::Machine as Hardware;
+
+/// Lines by a hash of their address.
+pub(super) struct Private {
+    /// A line's number, twice, plus one if it was stored to: the last-level cache knows that it is
+    /// dirty.
+    lines: Vec<u64>,
+}
+
+impl Private {
+    /// None where there is no last-level cache either.
+    pub(super) fn new(hardware: &Hardware) -> Self {
+        let kib = hardware.llc.as_ref().map_or(0, |_| hardware.timing.private_kib);
+        Self { lines: vec![u64::MAX; kib as usize * 16] }
+    }
+
+    /// Uses a line; true if it was there, and dirty if it is stored to.
+    #[inline(always)]
+    pub(super) fn use_line(&mut self, physical: u64, stores: bool) -> bool {
+        let wanted = physical >> 6 << 1 | u64::from(stores);
+        let Some(held) = self.place(physical) else { return false };
+        let there = *held | 1 == wanted | 1;
+        let hit = there && *held >= wanted;
+        *held = if there { *held | wanted } else { wanted };
+        hit
+    }
+
+    /// The line leaves.
+    pub(super) fn forget(&mut self, physical: u64) {
+        if let Some(held) = self.place(physical).filter(|held| **held >> 1 == physical >> 6) {
+            *held = u64::MAX;
+        }
+    }
+
+    #[inline(always)]
+    fn place(&mut self, physical: u64) -> Option<&mut u64> {
+        let hash = (physical >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let place = (hash * self.lines.len() as u64) >> 32;
+        self.lines.get_mut(place as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_there_until_another_takes_its_place() {
+        let mut private = Private { lines: vec![u64::MAX; 1] };
+        let uses =
+            [(5, false), (63, false), (0, true), (8, true), (1, false), (64, false), (0, false)];
+        let hits = uses.map(|(physical, stores)| private.use_line(physical, stores));
+        assert_eq!(hits, [false, true, false, true, true, false, false]);
+        private.forget(3);
+        assert!(!private.use_line(0, false));
+    }
+}
