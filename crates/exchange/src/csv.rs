@@ -111,7 +111,7 @@ impl<'a> Column<'a> {
             Self::Single(array) => write!(text, "{}", array.value(row)),
             Self::Double(array) => write!(text, "{}", array.value(row)),
             Self::Flag(array) => write!(text, "{}", array.value(row)),
-            Self::Text(array) => Ok(push_text(array.value(row), text)),
+            Self::Text(array) => return push_text(array.value(row), text),
         };
         written.expect("memory takes all");
     }

@@ -149,10 +149,10 @@ pub fn import(
     Ok(imported)
 }
 
-/// As [`import`], of a file called `name` that `input` gives.
+/// As [`import()`], of a file called `name` that `input` gives.
 ///
 /// # Errors
-/// As [`import`]; a perf.data file has to be on disk.
+/// As [`import()`]; a perf.data file has to be on disk.
 pub fn read(
     name: &str,
     input: &mut dyn BufRead,

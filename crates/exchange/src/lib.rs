@@ -1,7 +1,7 @@
 //! Recordings in the formats of others, and theirs as recordings.
 //!
 //! Out: [`csv`] and `parquet` (a feature) table by table, [`damo`]'s JSON as one file. In:
-//! [`import`] reads what damo wrote, DAMON's tracepoint as text, and sampled accesses of
+//! [`import()`] reads what damo wrote, DAMON's tracepoint as text, and sampled accesses of
 //! `perf script`. Everything streams: memory is bounded by the largest window, not by the length of a
 //! recording. What comes in is somebody else's: each reader answers with an error that carries
 //! file and place, and never falls over.

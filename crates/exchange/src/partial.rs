@@ -14,7 +14,7 @@ const SUFFIX: &str = ".partial";
 #[derive(Debug)]
 pub struct Partial {
     unfinished: PathBuf,
-    path: PathBuf,
+    name: PathBuf,
     file: File,
     kept: bool,
 }
@@ -28,7 +28,7 @@ impl Partial {
         refuse_existing(path)?;
         let unfinished = unfinished(path);
         let file = File::create(&unfinished).map_err(|e| not_written(path, &e))?;
-        Ok(Self { unfinished, path: path.into(), file, kept: false })
+        Ok(Self { unfinished, name: path.into(), file, kept: false })
     }
 
     /// To write to.
@@ -42,8 +42,8 @@ impl Partial {
     /// # Errors
     /// [`ErrorKind::Io`] if it did not reach the disk.
     pub fn keep(mut self) -> Result<()> {
-        let named = self.file.sync_all().and_then(|()| fs::rename(&self.unfinished, &self.path));
-        named.map_err(|e| not_written(&self.path, &e))?;
+        let named = self.file.sync_all().and_then(|()| fs::rename(&self.unfinished, &self.name));
+        named.map_err(|e| not_written(&self.name, &e))?;
         self.kept = true;
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Drop for Partial {
 #[derive(Debug)]
 pub struct PartialDir {
     unfinished: PathBuf,
-    path: PathBuf,
+    name: PathBuf,
     kept: bool,
 }
 
@@ -82,7 +82,7 @@ impl PartialDir {
             _ => fs::create_dir_all(&unfinished),
         };
         made.map_err(|e| not_written(path, &e))?;
-        Ok(Self { unfinished, path: path.into(), kept: false })
+        Ok(Self { unfinished, name: path.into(), kept: false })
     }
 
     /// Where to write for the time being.
@@ -96,7 +96,7 @@ impl PartialDir {
     /// # Errors
     /// [`ErrorKind::Io`] if it cannot be renamed.
     pub fn keep(mut self) -> Result<()> {
-        fs::rename(&self.unfinished, &self.path).map_err(|e| not_written(&self.path, &e))?;
+        fs::rename(&self.unfinished, &self.name).map_err(|e| not_written(&self.name, &e))?;
         self.kept = true;
         Ok(())
     }

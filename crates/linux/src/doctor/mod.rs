@@ -16,7 +16,7 @@ mod reclaim;
 mod sampling;
 mod scene;
 
-use tierscope_core::Missing;
+use tierscope_core::{Error, Missing};
 
 pub use scene::{Live, ModuleFacts, Scene, System};
 
@@ -79,6 +79,13 @@ impl Finding {
 
     fn forbidden(found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(Verdict::Forbidden, found, remedy)
+    }
+
+    /// What an error says, its remedy apart: it reads `what: cause; remedy`.
+    fn of(verdict: Verdict, error: &Error) -> Self {
+        let text = error.to_string();
+        let (found, remedy) = text.rsplit_once("; ").unwrap_or((&text, ""));
+        Self::new(verdict, found, remedy)
     }
 
     fn unknown(found: impl Into<String>) -> Self {

@@ -2,7 +2,7 @@
 
 use tierscope_core::{ErrorKind, Level};
 
-use super::{Check, Finding, Scene};
+use super::{Check, Finding, Scene, Verdict};
 use crate::abi::{FEATURE_HANDBACK, FEATURE_LA57, FEATURE_PTI};
 
 const GROUP: &str = "recording";
@@ -31,9 +31,9 @@ fn module(scene: &Scene, (): &()) -> Finding {
             ))
         }
         Err(error) if error.kind() == ErrorKind::Permission => {
-            Finding::forbidden(error.to_string(), "run as root")
+            Finding::of(Verdict::Forbidden, &error)
         }
-        Err(error) => Finding::missing(error.to_string(), "load it, see README.md"),
+        Err(error) => Finding::of(Verdict::Missing, &error),
     }
 }
 
@@ -105,8 +105,8 @@ fn secure_boot(scene: &Scene) -> bool {
 mod tests {
     use super::*;
     use crate::abi::Info;
+    use crate::doctor::ModuleFacts;
     use crate::doctor::scene::tests::{Tree, judge};
-    use crate::doctor::{ModuleFacts, Verdict};
     use tierscope_core::LevelSet;
 
     fn with_module(proven: u8, features: u32) -> Tree {

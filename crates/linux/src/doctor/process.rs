@@ -3,7 +3,7 @@
 use tierscope_core::ErrorKind;
 
 use super::scene::of;
-use super::{Check, Finding, Scene, control};
+use super::{Check, Finding, Scene, Verdict, control};
 use crate::Selection;
 
 const GROUP: &str = "process";
@@ -30,9 +30,9 @@ fn target(scene: &Scene, pid: &u32) -> Finding {
             Finding::present(format!("{name}[{pid}]"))
         }
         Err(error) if error.kind() == ErrorKind::Permission => {
-            Finding::forbidden(error.to_string(), "run as root")
+            Finding::of(Verdict::Forbidden, &error)
         }
-        Err(error) => Finding::missing(error.to_string(), "give the pid of a running process"),
+        Err(error) => Finding::of(Verdict::Missing, &error),
     }
 }
 
