@@ -136,6 +136,12 @@ impl Mmu {
         self.psc.flush_all();
     }
 
+    /// What many accesses to other addresses do to the paging-structure caches: they hold nothing
+    /// more of what they held. The TLBs stay.
+    pub fn forget_tables(&mut self) {
+        self.psc.flush_all();
+    }
+
     /// Its TLBs.
     #[must_use]
     pub fn tlb(&self) -> &Tlb {

@@ -1,5 +1,6 @@
 //! How fast the exact machine is, layer by layer, beside a naive loop over the same accesses:
-//! `cargo run --release -p tierscope-sim --example exact_speed [-- SECONDS [PATTERN…]]`.
+//! `cargo run --release -p tierscope-sim --example exact_speed [-- SECONDS [PATTERN…]]`; and how much of
+//! the host's memory a populated terabyte takes.
 //!
 //! The naive loop draws the same accesses and marks each page in a flat array of a byte a page. Page
 //! tables are populated before the clock starts; every layer begins with a fresh machine. Time is CPU
@@ -102,6 +103,22 @@ fn layer(workload: &Workload, bytes: u64, layer: Layer, time: Duration) -> Resul
     Ok(measure(&mut machine, time))
 }
 
+/// MiB of this process that are resident.
+fn resident() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: f64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as f64 / f64::from(1 << 20))
+}
+
+/// MiB of the host that a machine takes for each TiB that is populated.
+fn footprint(workload: &Workload, bytes: u64) -> Result<Option<f64>> {
+    let before = resident();
+    let mut machine = Machine::new(&setup(bytes, Layer::Translation)?)?;
+    machine.start(&Process { populate: true, ..Process::new(workload.clone()) })?;
+    let taken = resident().zip(before).map(|(after, before)| after - before);
+    Ok(taken.map(|mib| mib / (bytes as f64 / (1u64 << 40) as f64)))
+}
+
 fn naive(workload: &Workload, bytes: u64, time: Duration) -> f64 {
     let mut stream = Stream::new(&Arc::new(Program::new(workload)), &[0], 1, 0, 1);
     let mut young = vec![1u8; (bytes >> 12) as usize];
@@ -129,6 +146,10 @@ fn main() -> Result<()> {
             continue;
         }
         let workload = generate::from_spec(spec)?;
+        if bytes >= 1 << 40 {
+            let mib = footprint(&workload, bytes)?.unwrap_or(f64::NAN);
+            println!("{name:<16}{:<18}{mib:>8.0}{:>8}{:>8.0}", "MiB per TiB", "", 1.2 * 1024.0);
+        }
         let loop_rate = naive(&workload, bytes, time);
         println!("{name:<16}{:<18}{loop_rate:>8.1}", "naive loop");
         for (which, label) in LAYERS {

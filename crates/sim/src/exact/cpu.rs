@@ -9,6 +9,7 @@ use super::counts::Counts;
 use super::pmu::Pmu;
 use super::private::Private;
 use super::setup::Setup;
+use super::tier::NS;
 
 /// Accesses that a core translates before it waits for the first of them: about what its window of
 /// out-of-order execution holds, and enough for the host to prefetch.
@@ -47,6 +48,9 @@ pub(super) struct Cpu {
     pub(super) threads: VecDeque<usize>,
     /// When the next of them has its turn.
     pub(super) turn_ends: u64,
+    /// When its next timer tick comes, and from one to the next.
+    pub(super) tick_at: u64,
+    tick: u64,
     /// What its own caches hold.
     pub(super) private: Private,
     pub(super) counts: Counts,
@@ -64,7 +68,10 @@ pub(super) struct Cpu {
 impl Cpu {
     pub(super) fn new(setup: &Setup) -> Result<Self> {
         let pmu = setup.sampling.as_ref().map(|sampling| Pmu::new(sampling, &setup.costs.samples));
+        let tick = setup.tick.map_or(u64::MAX, |tick| tick.as_nanos() as u64 * NS);
         Ok(Self {
+            tick_at: tick,
+            tick,
             mmu: Mmu::new(&setup.hardware.translation)?,
             time: 0,
             threads: VecDeque::new(),
@@ -78,6 +85,14 @@ impl Cpu {
             walks_seen: 0,
             ahead: true,
         })
+    }
+
+    /// Takes the timer ticks that are due.
+    pub(super) fn tick(&mut self) {
+        if self.time >= self.tick_at {
+            self.mmu.forget_tables();
+            self.tick_at = (self.time / self.tick + 1) * self.tick;
+        }
     }
 
     /// Lets nothing happen until `until`.

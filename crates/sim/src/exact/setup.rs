@@ -39,6 +39,11 @@ pub struct Setup {
     pub uncached_tables: u32,
     /// The core that the profiler shares with the target; `None` if it has one of its own.
     pub profiler_cpu: Option<u32>,
+    /// The kernel's timer tick on a core that runs; `None` for none. What the kernel touches then
+    /// (its text, per-CPU data, direct map, stacks, page descriptors: an entry of the top table each)
+    /// is more than the paging-structure caches hold of upper levels, so they forget. Without it the
+    /// entries above a small working set stay cached for ever, and look old.
+    pub tick: Option<Duration>,
     /// How far the clocks of cores drift apart before the one behind goes on.
     pub quantum: Duration,
 }
@@ -56,6 +61,8 @@ impl Setup {
             sampling: None,
             uncached_tables: 0,
             profiler_cpu: None,
+            // CONFIG_HZ of 250, the default.
+            tick: Some(Duration::from_millis(4)),
             quantum: Duration::from_micros(10),
         }
     }
@@ -83,8 +90,12 @@ impl Setup {
                 "name one that is",
             );
         }
-        if self.quantum.is_zero() {
-            return refuse("the quantum is zero".into(), "no core would ever go on", "use 10 us");
+        if self.quantum.is_zero() || self.tick.is_some_and(|tick| tick.is_zero()) {
+            return refuse(
+                "the quantum or the tick is zero".into(),
+                "no core would ever go on",
+                "use 10 us and 4 ms",
+            );
         }
         let misses = |sampling: &Sampling| sampling.events.contains(&Event::LoadMisses);
         if self.sampling.as_ref().is_some_and(misses) && self.detail < Detail::Caches {

@@ -3,4 +3,5 @@
 mod conformance;
 mod costs;
 mod stage;
+mod telemetry;
 mod work;
