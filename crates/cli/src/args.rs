@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use crate::bench::BenchCommand;
 use crate::doctor::DoctorArgs;
 use crate::export::ExportArgs;
 use crate::how::HowArgs;
 use crate::import::ImportArgs;
 use crate::keep::KeepArgs;
+use crate::reproduce::ReproduceArgs;
 use crate::serve::ServeArgs;
 use crate::{exit, units};
 
@@ -42,6 +44,11 @@ pub enum Command {
     Import(ImportArgs),
     /// Serve a page and OpenMetrics of what is being recorded, or of a recording
     Serve(ServeArgs),
+    /// Simulate, and measure
+    #[command(subcommand, arg_required_else_help = false)]
+    Bench(BenchCommand),
+    /// Run the papers' experiments and write their claims beside our results
+    Reproduce(ReproduceArgs),
 }
 
 /// Flags of `tierscope record`.

@@ -2,6 +2,7 @@
 //! binary adds nothing but `main`.
 
 pub mod args;
+pub mod bench;
 pub mod compare;
 pub mod doctor;
 pub mod exit;
@@ -17,6 +18,7 @@ pub mod plan;
 pub mod progress;
 pub mod record;
 pub mod report;
+pub mod reproduce;
 mod scratch;
 pub mod serve;
 mod ticker;

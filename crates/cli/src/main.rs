@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use tierscope_cli::args::{self, Cli, Command};
 use tierscope_cli::plan::Plan;
-use tierscope_cli::{compare, doctor, exit, export, import, record, report, serve};
+use tierscope_cli::{
+    bench, compare, doctor, exit, export, import, record, report, reproduce, serve,
+};
 use tierscope_core::Result;
 
 fn main() -> ExitCode {
@@ -36,6 +38,8 @@ fn run(cli: Cli, line: String) -> Result<()> {
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args, &line),
         Command::Serve(args) => serve::run(args, line),
+        Command::Bench(command) => bench::run(&command),
+        Command::Reproduce(args) => reproduce::run(&args),
     }
 }
 

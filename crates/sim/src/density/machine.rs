@@ -8,13 +8,13 @@ use tierscope_core::{
     AccessBits, Addr, Clock, CpuTime, HintFaults, Level, Mappings, Missing, Ports, RangeSet,
     Result, Samples, SpaceId, Target, Time, Wake,
 };
-use tierscope_workloads::{Segment, Workload};
+use tierscope_workloads::Workload;
 
 use super::faults::Armed;
 use super::samples::Sampler;
 use super::stamps::{Stamp, Stamps};
 use super::world::{SPACE, World};
-use super::{Config, Start};
+use super::{Config, Start, Truth};
 
 /// A machine of densities, in virtual time. What the profiler asks for takes it time, as on a core of
 /// its own: the clock goes on by what a call costs.
@@ -67,14 +67,13 @@ impl Machine {
     /// The ranges that the workload declares hot at a time.
     #[must_use]
     pub fn hot_at(&self, time: Time) -> RangeSet {
-        let workload = self.world.workload();
-        workload.hot_at(&self.segment_at(time), &self.world.bases, SPACE)
+        self.truth().hot_at(time)
     }
 
-    /// The segment of the workload that is on at a time.
+    /// What is hot when, apart from the machine.
     #[must_use]
-    pub fn segment_at(&self, time: Time) -> Segment {
-        self.world.workload().segment_at(Duration::from_nanos(time.0))
+    pub fn truth(&self) -> Truth {
+        Truth { workload: self.world.workload().clone(), bases: self.world.bases.clone() }
     }
 
     /// Time that the target lost to interrupts and faults on behalf of the profiler; part of the

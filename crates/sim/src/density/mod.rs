@@ -42,7 +42,9 @@ mod profile;
 mod residency;
 mod samples;
 mod stamps;
+mod truth;
 mod world;
 
 pub use config::{Config, Start};
 pub use machine::Machine;
+pub use truth::Truth;

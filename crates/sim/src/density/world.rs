@@ -18,10 +18,12 @@ use super::profile::{Profile, Strand};
 
 /// The one space.
 pub(super) const SPACE: SpaceId = SpaceId(0);
-/// Where the first area begins: as far up as mmap puts things is of no matter, but zero is not
-/// mapped by anybody.
-const FIRST: u64 = 1 << 40;
-/// Areas begin on multiples of this, and are as far apart.
+/// Where the first area begins: on a multiple of 2 MiB and of nothing larger, as the kernel maps large
+/// anonymous memory (mm/huge_memory.c, `thp_get_unmapped_area`; since 6.7 for all).
+const FIRST: u64 = (1 << 40) + (346 << 20);
+/// Areas begin on multiples of this.
+const ALIGNED: u64 = 2 << 20;
+/// Between areas is at least this.
 const APART: u64 = 1 << 30;
 /// Profiles kept at a time.
 const KEPT: usize = 64;
@@ -46,7 +48,7 @@ impl World {
         let mut bases = Vec::with_capacity(workload.areas.len());
         for area in &workload.areas {
             bases.push(next);
-            next = (next + area.bytes).next_multiple_of(APART) + APART;
+            next = (next + area.bytes).next_multiple_of(ALIGNED) + APART;
         }
         let reach = 1u64 << (12 + 9 * u32::from(config.radix.levels) - 1);
         if next > reach {

@@ -1,0 +1,67 @@
+//! Flags of `tierscope bench`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::contender::{ALL, Contender};
+use super::scenario::READY_MADE;
+use crate::units;
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// All instruments side by side on a simulated machine: precision, recall, detection, cost
+    Accuracy(AccuracyArgs),
+}
+
+fn scenarios() -> String {
+    let names: Vec<&str> = READY_MADE.iter().map(|(name, _)| *name).collect();
+    format!("Ready-made scenarios ({}) or TOML files", names.join(", "))
+}
+
+fn contenders() -> String {
+    let names: Vec<&str> = ALL.iter().map(|contender| contender.name).collect();
+    format!("Run only this one; can be given more than once ({})", names.join(", "))
+}
+
+fn contender(text: &str) -> Result<Contender, String> {
+    Contender::named(text).map_err(|error| error.to_string())
+}
+
+/// Flags of `tierscope bench accuracy`.
+#[derive(Debug, Args)]
+pub struct AccuracyArgs {
+    /// Ready-made scenarios or TOML files
+    #[arg(value_name = "SCENARIO", required = true, help = scenarios())]
+    pub scenarios: Vec<String>,
+
+    /// Run only this one
+    #[arg(long = "only", value_name = "NAME", value_parser = contender, help = contenders())]
+    pub only: Vec<Contender>,
+
+    /// Simulate so long instead of the scenario's time
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub time: Option<Duration>,
+
+    /// Seed of all draws instead of the scenario's
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// Precision and recall that count as detected
+    #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = units::share)]
+    pub bar: f64,
+
+    /// Print JSON, with every window
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw F1 over time into this file, for one scenario
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// Write a page with tables and drawings of all scenarios into this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}

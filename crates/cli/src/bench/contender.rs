@@ -1,0 +1,91 @@
+//! Contenders: instruments as a bench runs them, by a name of one word.
+
+use std::time::Duration;
+
+use tierscope_core::{Error, ErrorKind, Instrument, Result};
+use tierscope_instruments::registry::{self, Common};
+
+/// An instrument, its variant, and how it is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contender {
+    /// As on the command line and in tables.
+    pub name: &'static str,
+    instrument: &'static str,
+    variant: &'static str,
+    /// Milliseconds between two looks.
+    sampling: u64,
+    /// Samples a second and core that the machine takes; 0 for none.
+    pub samples: u64,
+}
+
+const fn looking(
+    name: &'static str,
+    instrument: &'static str,
+    variant: &'static str,
+    sampling: u64,
+) -> Contender {
+    Contender { name, instrument, variant, sampling, samples: 0 }
+}
+
+const fn sampled(name: &'static str, variant: &'static str, samples: u64) -> Contender {
+    Contender { name, instrument: "pebs", variant, sampling: 5, samples }
+}
+
+/// All of them, in the order of tables. Moderate and aggressive are the article's: DAMON looks every
+/// 5 or 1 ms, PEBS samples at 5 or 10 kHz.
+pub(crate) const ALL: [Contender; 11] = [
+    looking("guided", "telescope", "guided", 5),
+    looking("bounded", "telescope", "bounded", 5),
+    looking("flexible", "telescope", "flexible", 5),
+    looking("damon-moderate", "damon", "fixed", 5),
+    looking("damon-aggressive", "damon", "fixed", 1),
+    sampled("pebs-moderate", "moderate", 5_000),
+    sampled("pebs-aggressive", "aggressive", 10_000),
+    sampled("pebs-patient", "patient", 10_000),
+    looking("scan", "scan", "plain", 5),
+    looking("scan-pruned", "scan", "pruned", 5),
+    looking("hint-fault", "hint_fault", "tiering", 5),
+];
+
+impl Contender {
+    /// The contender of that name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`], with the names that there are.
+    pub fn named(name: &str) -> Result<Contender> {
+        ALL.into_iter().find(|known| known.name == name).ok_or_else(|| {
+            let names: Vec<&str> = ALL.iter().map(|known| known.name).collect();
+            Error::new(ErrorKind::Usage, format!("no contender is called {name}"))
+                .remedy(format!("choose from {}", names.join(", ")))
+        })
+    }
+
+    /// Builds the instrument.
+    ///
+    /// # Errors
+    /// As [`registry::make`].
+    pub fn make(&self, window: Duration, seed: u64) -> Result<Box<dyn Instrument>> {
+        let common = Common {
+            sampling: Some(Duration::from_millis(self.sampling)),
+            window: Some(window),
+            seed: Some(seed),
+            ..Default::default()
+        };
+        registry::make(self.instrument, Some(self.variant), &common)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_contender_can_be_made_and_every_variant_has_one() {
+        for contender in ALL {
+            assert!(contender.make(Duration::from_millis(200), 1).is_ok(), "{}", contender.name);
+            assert_eq!(Contender::named(contender.name), Ok(contender));
+        }
+        let error = Contender::named("demon").unwrap_err().to_string();
+        assert!(error.contains("choose from guided, bounded"), "{error}");
+    }
+}

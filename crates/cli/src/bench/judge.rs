@@ -1,0 +1,279 @@
+//! One contender on one machine, judged window by window (METRICS.md, `core::metrics`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
+use tierscope_core::metrics::{self, Accuracy, HOT_FREQUENCY};
+use tierscope_core::{RangeSet, Result, Time};
+use tierscope_sim::density::Truth;
+
+use super::contender::Contender;
+use super::scenario::Scenario;
+
+/// A window.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// When it ended, in simulated seconds.
+    pub end_seconds: f64,
+    /// Whether the hot ranges changed within it.
+    pub changed: bool,
+    /// Bytes reported hot.
+    pub reported_bytes: u64,
+    /// Bytes truly hot.
+    pub true_bytes: u64,
+    /// Bytes both.
+    pub both_bytes: u64,
+    /// Regions.
+    pub regions: usize,
+    /// Share of the mapped bytes that was looked at so far.
+    pub looked_at: f64,
+    /// CPU time of the profiler so far, simulated, in seconds.
+    pub profiler_seconds: f64,
+}
+
+impl Row {
+    fn accuracy(&self) -> Accuracy {
+        Accuracy { reported: self.reported_bytes, truth: self.true_bytes, both: self.both_bytes }
+    }
+
+    /// Harmonic mean of precision and recall.
+    #[must_use]
+    pub fn f1(&self) -> Option<f64> {
+        self.accuracy().f1()
+    }
+
+    /// Whether precision and recall reach the bar.
+    fn reaches(&self, bar: f64) -> bool {
+        let accuracy = self.accuracy();
+        accuracy.precision() >= Some(bar) && accuracy.recall() >= Some(bar)
+    }
+}
+
+/// Agreement over many windows, by bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Shares {
+    /// Of the reported bytes, the share truly hot.
+    pub precision: Option<f64>,
+    /// Of the truly hot bytes, the share reported.
+    pub recall: Option<f64>,
+    /// Their harmonic mean.
+    pub f1: Option<f64>,
+    /// Bytes wrongly reported over bytes truly hot.
+    pub false_hot_share: Option<f64>,
+}
+
+impl Shares {
+    fn pooled<'a>(rows: impl Iterator<Item = &'a Row>) -> Self {
+        let none = Accuracy { reported: 0, truth: 0, both: 0 };
+        let sum = rows.map(Row::accuracy).fold(none, |sum, a| Accuracy {
+            reported: sum.reported + a.reported,
+            truth: sum.truth + a.truth,
+            both: sum.both + a.both,
+        });
+        Self {
+            precision: sum.precision(),
+            recall: sum.recall(),
+            f1: sum.f1(),
+            false_hot_share: sum.false_hot_share(),
+        }
+    }
+}
+
+/// How long it took to see what is hot.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Detection {
+    /// From when it counts, in simulated seconds.
+    pub from_seconds: f64,
+    /// `attach`, or the phase that began.
+    pub cause: String,
+    /// To the end of the first of four windows in a row that reach the bar; none if there are none.
+    pub seconds: Option<f64>,
+}
+
+/// What a contender came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Its name.
+    pub contender: String,
+    /// Its settings.
+    pub settings: Vec<(String, String)>,
+    /// Simulated seconds it ran for.
+    pub seconds: f64,
+    /// Whether it ran for all the time asked for.
+    pub complete: bool,
+    /// All windows together.
+    pub all: Shares,
+    /// The windows from each detection to the next change together; none if nothing was detected.
+    pub settled: Option<Shares>,
+    /// From attach, and from each change of the hot ranges.
+    pub detections: Vec<Detection>,
+    /// CPU time of the profiler over the time that it ran, 1 is one CPU. Simulated.
+    pub profiler_cpu: f64,
+    /// Share of the target's time that went into interrupts and faults for the profiler. Simulated.
+    pub disturbed: f64,
+    /// Wall time of the simulation, in seconds; not reproducible, so not for comparison.
+    pub wall_seconds: f64,
+    /// The windows.
+    pub windows: Vec<Row>,
+}
+
+impl Outcome {
+    /// The figures to quote: once detected, or over all where nothing ever was.
+    #[must_use]
+    pub fn quoted(&self) -> Shares {
+        self.settled.unwrap_or(self.all)
+    }
+
+    /// The slowest detection; `None` if one failed.
+    #[must_use]
+    pub fn slowest_detection(&self) -> Option<f64> {
+        let times = self.detections.iter().map(|detection| detection.seconds);
+        times.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
+    }
+}
+
+/// Receives windows and judges them.
+struct Judge<'a> {
+    truth: Truth,
+    /// Hot ranges of the segment that begins at a time.
+    known: Option<(Duration, RangeSet)>,
+    mapped: u64,
+    rows: Vec<Row>,
+    reached: &'a AtomicU64,
+}
+
+impl Judge<'_> {
+    fn hot_at(&mut self, time: Time) -> RangeSet {
+        let begin = self.truth.segment_at(time).begin;
+        if self.known.as_ref().is_none_or(|(known, _)| *known != begin) {
+            self.known = Some((begin, self.truth.hot_at(time)));
+        }
+        self.known.as_ref().map(|(_, hot)| hot.clone()).unwrap_or_default()
+    }
+}
+
+impl Sink for Judge<'_> {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        let snapshot = window.snapshot;
+        let before = self.hot_at(snapshot.start);
+        let after = self.hot_at(Time(snapshot.end.0.max(1) - 1));
+        let changed = before != after;
+        let both = before.as_slice().iter().chain(after.as_slice()).copied();
+        let truth: RangeSet = if changed { both.collect() } else { after };
+        let reported = metrics::hot(snapshot, HOT_FREQUENCY);
+        let accuracy = Accuracy::of(&reported, &truth);
+        if let Some(mappings) = window.mappings {
+            self.mapped = mappings.bytes();
+        }
+        let looked = snapshot.regions.iter().filter(|region| region.samples > 0);
+        let looked: u64 = looked.map(|region| region.range.bytes()).sum();
+        self.rows.push(Row {
+            end_seconds: snapshot.end.seconds(),
+            changed,
+            reported_bytes: accuracy.reported,
+            true_bytes: accuracy.truth,
+            both_bytes: accuracy.both,
+            regions: snapshot.regions.len(),
+            looked_at: looked as f64 / self.mapped.max(1) as f64,
+            profiler_seconds: window.cpu.profiler.as_secs_f64(),
+        });
+        self.reached.store(snapshot.end.0, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Runs `contender` on `scenario` until its time is over or `stop` is set; `reached` tells how far it
+/// is, in simulated nanoseconds.
+///
+/// # Errors
+/// If the machine cannot be built, or the instrument fails.
+pub(crate) fn judge(
+    scenario: &Scenario,
+    contender: &Contender,
+    bar: f64,
+    stop: &Arc<AtomicBool>,
+    reached: &AtomicU64,
+) -> Result<Outcome> {
+    let begun = std::time::Instant::now();
+    let mut machine = scenario.machine(contender)?.with_stop(Arc::clone(stop));
+    let mut instrument = contender.make(scenario.window, scenario.config.seed)?;
+    let mut judge =
+        Judge { truth: machine.truth(), known: None, mapped: 0, rows: Vec::new(), reached };
+    // The end of a window belongs to it.
+    let course = Course::until(Time(0) + scenario.time + Duration::from_nanos(1));
+    let ended = profile(&mut machine, &mut *instrument, &course, &mut judge)?;
+    let seconds = tierscope_core::Clock::now(&machine).seconds();
+    let cpu = tierscope_core::Target::cpu_time(&machine);
+    let detections = detections(&judge, bar);
+    let settled = settled(&judge.rows, &detections);
+    Ok(Outcome {
+        contender: contender.name.into(),
+        settings: instrument.settings().into_iter().map(|s| (s.name.into(), s.value)).collect(),
+        seconds,
+        complete: ended == Ended::Deadline,
+        all: Shares::pooled(judge.rows.iter()),
+        settled,
+        detections,
+        profiler_cpu: cpu.profiler.as_secs_f64() / seconds.max(1e-9),
+        disturbed: machine.disturbed().as_secs_f64() / cpu.target.as_secs_f64().max(1e-9),
+        wall_seconds: begun.elapsed().as_secs_f64(),
+        windows: judge.rows,
+    })
+}
+
+/// From attach and from each change of the hot ranges: a window that holds a change belongs to what
+/// comes after it.
+fn detections(judge: &Judge<'_>, bar: f64) -> Vec<Detection> {
+    let mut starts = vec![(0.0, "attach".to_owned())];
+    for row in judge.rows.iter().filter(|row| row.changed) {
+        let end = Time((row.end_seconds * 1e9) as u64 - 1);
+        let begin = judge.truth.segment_at(end).begin.as_secs_f64();
+        starts.push((begin, judge.truth.phase_at(end).to_owned()));
+    }
+    // A change between two windows is seen by neither.
+    for pair in judge.rows.windows(2) {
+        let [last, next] =
+            [pair[0].end_seconds, pair[1].end_seconds].map(|s| Time((s * 1e9) as u64 - 1));
+        let (a, b) = (judge.truth.segment_at(last), judge.truth.segment_at(next));
+        if !pair[1].changed
+            && a.begin != b.begin
+            && judge.truth.hot_at(last) != judge.truth.hot_at(next)
+        {
+            starts.push((b.begin.as_secs_f64(), judge.truth.phase_at(next).to_owned()));
+        }
+    }
+    starts.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let ends = starts[1..].iter().map(|(start, _)| *start).chain([f64::INFINITY]);
+    let time = |seconds: f64| Time((seconds * 1e9) as u64);
+    starts
+        .iter()
+        .zip(ends)
+        .map(|((from, cause), to)| {
+            let rows = judge
+                .rows
+                .iter()
+                .filter(|row| row.end_seconds > *from && row.end_seconds <= to && !row.changed);
+            let held: Vec<_> = rows.map(|row| (time(row.end_seconds), row.reaches(bar))).collect();
+            let seconds = metrics::detection_time(time(*from), &held).map(|t| t.as_secs_f64());
+            Detection { from_seconds: *from, cause: cause.clone(), seconds }
+        })
+        .collect()
+}
+
+/// The windows from each detection to the next change.
+fn settled(rows: &[Row], detections: &[Detection]) -> Option<Shares> {
+    let ends = detections[1..].iter().map(|next| next.from_seconds).chain([f64::INFINITY]);
+    let spans: Vec<(f64, f64)> = detections
+        .iter()
+        .zip(ends)
+        .filter_map(|(d, end)| Some((d.from_seconds + d.seconds? - 1e-9, end)))
+        .collect();
+    let inside = |row: &&Row| {
+        !row.changed
+            && spans.iter().any(|(from, to)| row.end_seconds >= *from && row.end_seconds <= *to)
+    };
+    (!spans.is_empty()).then(|| Shares::pooled(rows.iter().filter(inside)))
+}

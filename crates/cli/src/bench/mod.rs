@@ -1,0 +1,138 @@
+//! `tierscope bench`: instruments side by side on the simulated machine.
+
+mod args;
+mod chart;
+pub(crate) mod contender;
+pub(crate) mod judge;
+pub(crate) mod race;
+pub(crate) mod scenario;
+mod table;
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_report::write_json;
+
+use crate::report::written;
+
+pub use args::{AccuracyArgs, BenchCommand};
+pub use contender::Contender;
+pub use judge::{Detection, Outcome, Row, Shares};
+pub use scenario::Scenario;
+
+use race::{Job, race, stop_flag};
+
+/// What the contenders of a scenario came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The scenario.
+    pub scenario: String,
+    /// What it is about.
+    pub about: String,
+    /// Where its numbers come from.
+    pub source: String,
+    /// The hardware whose caches are simulated.
+    pub hardware: String,
+    /// `density`: how accesses are simulated.
+    pub mode: &'static str,
+    /// Bytes mapped.
+    pub mapped_bytes: u64,
+    /// Simulated seconds.
+    pub seconds: f64,
+    /// Seconds between flushes of all TLBs; none for never.
+    pub flush_seconds: Option<f64>,
+    /// Seed of all draws.
+    pub seed: u64,
+    /// Precision and recall that count as detected.
+    pub bar: f64,
+    /// In the order of the scenario; those not begun when the user said stop are missing.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// A scenario that cannot be read or is wrong, before anything runs; a file that cannot be written.
+pub fn run(command: &BenchCommand) -> Result<()> {
+    match command {
+        BenchCommand::Accuracy(args) => accuracy(args),
+    }
+}
+
+fn accuracy(args: &AccuracyArgs) -> Result<()> {
+    let scenarios = scenarios(args)?;
+    if args.svg.is_some() && scenarios.len() != 1 {
+        return Err(Error::new(ErrorKind::Usage, "cannot draw --svg")
+            .cause("there is more than one scenario")
+            .remedy("name one scenario, or take --html"));
+    }
+    let stop = stop_flag()?;
+    let jobs: Vec<Job<'_>> =
+        scenarios.iter().flat_map(|scenario| jobs(scenario, args.bar)).collect();
+    let mut outcomes = race(&jobs, &stop)?.into_iter();
+    let mut reports = Vec::new();
+    for scenario in &scenarios {
+        let mine = outcomes.by_ref().take(scenario.contenders.len());
+        reports.push(report(scenario, args.bar, mine.flatten().collect()));
+    }
+    if stop.load(Ordering::Relaxed) {
+        eprintln!("tierscope: stopped; what was measured until then is kept");
+    }
+    if let Some(path) = &args.svg {
+        save(path, &chart::draw(&reports[0]))?;
+    }
+    if let Some(path) = &args.html {
+        save(path, &chart::page(&reports))?;
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    written(match args.json {
+        true => write_json(&reports, &mut out),
+        false => reports.iter().try_for_each(|report| table::write(report, &mut out)),
+    })?;
+    written(out.flush())
+}
+
+fn scenarios(args: &AccuracyArgs) -> Result<Vec<Scenario>> {
+    let mut scenarios =
+        args.scenarios.iter().map(|s| Scenario::load(s)).collect::<Result<Vec<_>>>()?;
+    for scenario in &mut scenarios {
+        scenario.time = args.time.unwrap_or(scenario.time).max(scenario.window);
+        scenario.config.seed = args.seed.unwrap_or(scenario.config.seed);
+        if !args.only.is_empty() {
+            scenario.contenders.clone_from(&args.only);
+        }
+    }
+    Ok(scenarios)
+}
+
+fn jobs(scenario: &Scenario, bar: f64) -> impl Iterator<Item = Job<'_>> {
+    scenario.contenders.iter().map(move |contender| Job { scenario, contender: *contender, bar })
+}
+
+fn report(scenario: &Scenario, bar: f64, outcomes: Vec<Outcome>) -> Report {
+    Report {
+        scenario: scenario.name.clone(),
+        about: scenario.about.clone(),
+        source: scenario.source.clone(),
+        hardware: scenario.hardware.clone(),
+        mode: "density",
+        mapped_bytes: scenario.workload.bytes(),
+        seconds: scenario.time.as_secs_f64(),
+        flush_seconds: scenario.config.flush.map(|every| every.as_secs_f64()),
+        seed: scenario.config.seed,
+        bar,
+        outcomes,
+    }
+}
+
+/// Writes a file.
+pub(crate) fn save(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(|error| {
+        Error::new(ErrorKind::Io, format!("cannot write {}", path.display()))
+            .cause(error)
+            .remedy("choose a file that you may write to")
+    })
+}

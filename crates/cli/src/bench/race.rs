@@ -1,0 +1,102 @@
+//! Many runs at once: as many as there are cores, with progress, and an end when the user says so.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_linux::StopSignals;
+
+use super::contender::Contender;
+use super::judge::{Outcome, judge};
+use super::scenario::Scenario;
+
+/// Before this nobody is told how it goes.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Time between two looks at how it goes.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// One run to be made.
+pub(crate) struct Job<'a> {
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) contender: Contender,
+    pub(crate) bar: f64,
+}
+
+/// Sets a flag when the user asks to stop, from here on.
+///
+/// # Errors
+/// If signals cannot be waited for.
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let signals = StopSignals::hold()?;
+    let flag = Arc::clone(&stop);
+    // Ends with the process.
+    thread::spawn(move || {
+        signals.wait();
+        flag.store(true, Ordering::Relaxed);
+    });
+    Ok(stop)
+}
+
+/// Runs all jobs and returns their outcomes in the same order. Once `stop` is set, runs end where
+/// they are, and those not begun are left out.
+///
+/// # Errors
+/// The first error of a run.
+pub(crate) fn race(jobs: &[Job<'_>], stop: &Arc<AtomicBool>) -> Result<Vec<Option<Outcome>>> {
+    let next = AtomicUsize::new(0);
+    let reached: Vec<AtomicU64> = jobs.iter().map(|_| AtomicU64::new(0)).collect();
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(index).filter(|_| !stop.load(Ordering::Relaxed)) else {
+                return done;
+            };
+            let outcome = judge(job.scenario, &job.contender, job.bar, stop, &reached[index]);
+            reached[index].store(job.scenario.time.as_nanos() as u64, Ordering::Relaxed);
+            done.push((index, outcome));
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    let mut outcomes: Vec<Option<Outcome>> = jobs.iter().map(|_| None).collect();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        show(jobs, &reached, || workers.iter().all(thread::ScopedJoinHandle::is_finished));
+        for worker in workers {
+            let done = worker.join().map_err(|_| {
+                Error::new(ErrorKind::Other, "a simulation broke down")
+                    .cause("see the message above")
+                    .remedy("report it, with the scenario")
+            })?;
+            for (index, outcome) in done {
+                outcomes[index] = Some(outcome?);
+            }
+        }
+        Ok(outcomes)
+    })
+}
+
+/// Tells a terminal how it goes until `over`.
+fn show(jobs: &[Job<'_>], reached: &[AtomicU64], over: impl Fn() -> bool) {
+    let begun = Instant::now();
+    let total: u64 = jobs.iter().map(|job| job.scenario.time.as_nanos() as u64).sum();
+    let mut shown = false;
+    while !over() {
+        thread::sleep(PAUSE);
+        if begun.elapsed() > PATIENCE && std::io::stderr().is_terminal() {
+            let done: u64 = reached.iter().map(|at| at.load(Ordering::Relaxed)).sum();
+            let percent = 100.0 * done as f64 / total.max(1) as f64;
+            let seconds = begun.elapsed().as_secs();
+            eprint!("\rsimulated {percent:.0} % of {} runs in {seconds} s\x1b[K", jobs.len());
+            let _ = std::io::stderr().flush();
+            shown = true;
+        }
+    }
+    if shown {
+        eprint!("\r\x1b[K");
+    }
+}

@@ -1,0 +1,50 @@
+//! A scenario's outcomes for people.
+
+use std::io::{self, Write};
+
+use super::{Outcome, Report};
+use crate::units::show_bytes;
+
+/// Writes a line for each contender.
+pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let Report { scenario, about, seconds, seed, hardware, .. } = report;
+    writeln!(out, "{scenario}: {about}")?;
+    let flush =
+        report.flush_seconds.map_or("no flush".into(), |s| format!("a flush each {} ms", s * 1e3));
+    writeln!(
+        out,
+        "simulated by densities: {} mapped, {seconds} s, {hardware}, {flush}, seed {seed}\n",
+        show_bytes(report.mapped_bytes)
+    )?;
+    writeln!(
+        out,
+        "{:18} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9} {:>9} {:>8}",
+        "", "precision", "recall", "F1", "false-hot", "detected", "CPU %", "stolen %", "regions"
+    )?;
+    report.outcomes.iter().try_for_each(|outcome| line(out, outcome))?;
+    let bar = report.bar;
+    writeln!(
+        out,
+        "\nShares once detected, over all windows where nothing was (METRICS.md). Detected: the slowest \
+         time until\nprecision and recall reach {bar} for four windows. CPU: of one CPU, at cited costs; \
+         stolen: of the target's time.\n"
+    )
+}
+
+fn line(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
+    let quoted = outcome.quoted();
+    let all = [quoted.precision, quoted.recall, quoted.f1, quoted.false_hot_share];
+    let [p, r, f, h] = all.map(|share| share.map_or("-".into(), |share| format!("{share:.3}")));
+    let detected = outcome.slowest_detection().map_or("never".into(), |s| format!("{s:.2} s"));
+    let (cpu, stolen) = (outcome.profiler_cpu * 100.0, outcome.disturbed * 100.0);
+    let regions = outcome.windows.last().map_or(0, |row| row.regions);
+    let name = &outcome.contender;
+    write!(
+        out,
+        "{name:18} {p:>9} {r:>9} {f:>9} {h:>9} {detected:>10} {cpu:>9.3} {stolen:>9.3} {regions:>8}"
+    )?;
+    match outcome.complete {
+        true => writeln!(out),
+        false => writeln!(out, "  stopped at {:.1} s", outcome.seconds),
+    }
+}

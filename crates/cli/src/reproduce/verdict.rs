@@ -1,0 +1,110 @@
+//! Verdicts on claims (METRICS.md).
+
+use super::experiment::Claim;
+use crate::bench::judge::Outcome;
+
+/// How a claim came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Inside the paper's range.
+    Reproduced,
+    /// Outside of it, but on the side that the paper says of whom it is compared to.
+    DirectionOnly,
+    /// Neither.
+    NotReproduced,
+    /// The figure does not exist here.
+    NotTestable,
+}
+
+impl Verdict {
+    /// As in METRICS.md.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Reproduced => "reproduced",
+            Verdict::DirectionOnly => "direction only",
+            Verdict::NotReproduced => "not reproduced",
+            Verdict::NotTestable => "not testable here",
+        }
+    }
+}
+
+/// A claim, our figure and the verdict.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Judgement {
+    /// Our figure.
+    pub ours: Option<f64>,
+    /// How the claim came out.
+    pub verdict: Verdict,
+}
+
+/// Judges a claim by the outcomes of its experiment.
+#[must_use]
+pub(super) fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
+    let of = |name: &str| {
+        let outcome = outcomes.iter().find(|outcome| outcome.contender == name)?;
+        claim.figure.of(outcome)
+    };
+    let Some(ours) = of(&claim.contender) else {
+        return Judgement { ours: None, verdict: Verdict::NotTestable };
+    };
+    let inside =
+        claim.least.is_none_or(|least| ours >= least) && claim.most.is_none_or(|most| ours <= most);
+    let below = claim.below.as_deref().and_then(of).map(|other| ours < other);
+    let above = claim.above.as_deref().and_then(of).map(|other| ours > other);
+    let direction = match (below, above) {
+        (None, None) => false,
+        (below, above) => below.unwrap_or(true) && above.unwrap_or(true),
+    };
+    let verdict = match (inside, direction) {
+        (true, _) => Verdict::Reproduced,
+        (false, true) => Verdict::DirectionOnly,
+        (false, false) => Verdict::NotReproduced,
+    };
+    Judgement { ours: Some(ours), verdict }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::experiment::Figure;
+    use super::*;
+    use crate::bench::judge::Shares;
+
+    fn outcome(contender: &str, profiler_cpu: f64) -> Outcome {
+        let all = Shares { precision: None, recall: None, f1: None, false_hot_share: None };
+        Outcome {
+            contender: contender.into(),
+            settings: Vec::new(),
+            seconds: 1.0,
+            complete: true,
+            all,
+            settled: None,
+            detections: Vec::new(),
+            profiler_cpu,
+            disturbed: 0.0,
+            wall_seconds: 0.0,
+            windows: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn inside_then_direction_then_neither() {
+        let outcomes = [outcome("guided", 0.01), outcome("scan", 0.1)];
+        let claim = |figure, most, below: &str| Claim {
+            paper: String::new(),
+            says: String::new(),
+            contender: "guided".into(),
+            figure,
+            least: None,
+            most: Some(most),
+            below: Some(below.into()),
+            above: None,
+            reason: None,
+        };
+        let of = |claim: Claim| judged(&claim, &outcomes).verdict;
+        assert_eq!(of(claim(Figure::ProfilerCpu, 0.02, "scan")), Verdict::Reproduced);
+        assert_eq!(of(claim(Figure::ProfilerCpu, 0.005, "scan")), Verdict::DirectionOnly);
+        assert_eq!(of(claim(Figure::ProfilerCpu, 0.005, "guided")), Verdict::NotReproduced);
+        assert_eq!(of(claim(Figure::Recall, 0.005, "scan")), Verdict::NotTestable);
+    }
+}

@@ -1,0 +1,96 @@
+//! `tierscope bench accuracy` as its user sees it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn tierscope(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tierscope")).args(arguments).output().unwrap()
+}
+
+fn reports(arguments: &[&str]) -> Value {
+    let output = tierscope(&[&["bench", "accuracy", "--json"], arguments].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Without what depends on the host.
+fn reproducible(mut report: Value) -> Value {
+    for scenario in report.as_array_mut().unwrap() {
+        for outcome in scenario["outcomes"].as_array_mut().unwrap() {
+            outcome["wall_seconds"] = Value::Null;
+        }
+    }
+    report
+}
+
+// Two seconds of 5 TiB: guided sees the ten hot GiB, DAMON nothing at all.
+#[test]
+fn five_terabytes_tell_guided_from_damon() {
+    let of = ["contiguous-5tb", "--time", "2s", "--only", "guided", "--only", "damon-moderate"];
+    let report = reports(&of);
+    assert_eq!(reproducible(report.clone()), reproducible(reports(&of)), "same seed, same report");
+    let outcomes = &report[0]["outcomes"];
+    let share = |index: usize, key: &str| outcomes[index]["all"][key].as_f64().unwrap_or(0.0);
+    assert!(share(0, "precision") >= 0.95 && share(0, "recall") >= 0.9, "{}", outcomes[0]["all"]);
+    assert!(outcomes[0]["settled"]["recall"].as_f64() >= Some(0.95));
+    assert_eq!(share(1, "recall"), 0.0);
+    assert_eq!(outcomes[0]["windows"].as_array().map(Vec::len), Some(10));
+}
+
+#[test]
+fn a_petabyte_is_no_more_work() {
+    let report = reports(&["contiguous-1pb", "--time", "1s", "--only", "guided"]);
+    assert_eq!(report[0]["mapped_bytes"], 1u64 << 50);
+    assert!(report[0]["outcomes"][0]["all"]["recall"].as_f64() >= Some(0.9));
+}
+
+#[test]
+fn every_contender_has_a_line_and_drawings_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (svg, html) = (dir.path().join("f1.svg"), dir.path().join("f1.html"));
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let output = tierscope(&[
+        "bench",
+        "accuracy",
+        "needle-5mb",
+        "--time",
+        "400ms",
+        "--svg",
+        &path(&svg),
+        "--html",
+        &path(&html),
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let names = ["guided", "bounded", "flexible", "damon-moderate", "damon-aggressive", "scan"];
+    let more = ["pebs-moderate", "pebs-aggressive", "pebs-patient", "scan-pruned", "hint-fault"];
+    for name in names.iter().chain(&more) {
+        assert!(
+            text.lines().any(|line| line.split_whitespace().next() == Some(name)),
+            "{name}\n{text}"
+        );
+    }
+    let drawn = std::fs::read_to_string(svg).unwrap();
+    assert_eq!(drawn.matches("<polyline").count(), 11);
+    assert!(std::fs::read_to_string(html).unwrap().contains("<h2>needle-5mb</h2>"));
+}
+
+#[test]
+fn scenarios_are_checked_before_anything_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.toml");
+    std::fs::write(&path, "name = \"x\"\ncolour = \"red\"\n").unwrap();
+    let output = tierscope(&["bench", "accuracy", "contiguous-1pb", path.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(9), "{said}");
+    assert!(
+        said.contains("s.toml:2:1: unknown field `colour`") && output.stdout.is_empty(),
+        "{said}"
+    );
+    let output = tierscope(&["bench", "accuracy", "nowhere"]);
+    assert_eq!(output.status.code(), Some(8));
+    let output = tierscope(&["bench", "accuracy", "needle-4kb", "stairs-5tb", "--svg", "x.svg"]);
+    assert_eq!(output.status.code(), Some(2));
+}

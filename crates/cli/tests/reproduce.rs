@@ -1,0 +1,30 @@
+//! REPRODUCTION.md is current: a fast subset of the experiments is run anew.
+
+use std::process::Command;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../REPRODUCTION.md");
+
+fn reproduce(arguments: &[&str]) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
+    command.arg("reproduce").args(arguments).output().unwrap()
+}
+
+#[test]
+fn the_page_says_what_would_be_written_now() {
+    let output = reproduce(&["--check", PAGE, "masim-1gb", "masim-10gb", "needle-5mb"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}run `tierscope reproduce -o REPRODUCTION.md`");
+}
+
+#[test]
+fn a_page_that_is_not_current_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("page.md");
+    let text = std::fs::read_to_string(PAGE).unwrap();
+    std::fs::write(&page, text.replace("## masim-1gb", "## masim-2gb")).unwrap();
+    let output = reproduce(&["--check", page.to_str().unwrap(), "masim-1gb"]);
+    assert_eq!(output.status.code(), Some(9));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("is not current: its section on masim-1gb differs"), "{said}");
+    assert_eq!(reproduce(&["alchemy"]).status.code(), Some(2));
+}
