@@ -31,7 +31,7 @@ pub(super) fn section(ran: &Ran) -> String {
     // Writing to a string does not fail.
     let _ = write!(
         text,
-        "## {name}\n{about}. {mapped} mapped, {time:?}, caches of {hardware}, {flush}, seed {seed}.\nSource: {source}.\n\
+        "## {name}\n{about}. {mapped} mapped, {time:?} simulated, caches of {hardware}, {flush}, seed {seed}.\nSource: {source}.\n\
          Command: `tierscope reproduce {name}`\n\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n",
         name = scenario.name,
         about = scenario.about,
