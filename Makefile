@@ -55,8 +55,11 @@ uninstall: ## remove what `make install` installed; changed settings and recordi
 deb: build ## make a Debian package of what was built (target/debian)
 	@scripts/deb
 
+bench-show: build ## reports, live view, exporter, exports, package: target/bench/show.json, resumable
+	@$(LAB) bench show
+
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build lab-program run test lint bench-light bench-see install uninstall deb clean
+.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show install uninstall deb clean
 .DEFAULT_GOAL := help

@@ -94,6 +94,11 @@ impl Table {
         self.rows.iter().any(|row| row.name.starts_with(name))
     }
 
+    /// Its rows.
+    pub(crate) fn into_rows(self) -> Vec<Row> {
+        self.rows
+    }
+
     /// The figure of that name.
     pub(crate) fn value(&self, name: &str) -> Option<f64> {
         self.rows.iter().find(|row| row.name == name).map(|row| row.value)

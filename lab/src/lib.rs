@@ -22,6 +22,7 @@ pub mod progress;
 pub mod run;
 pub mod scenario;
 pub mod see;
+pub mod show;
 pub mod suite;
 pub mod support;
 pub mod topology;

@@ -9,7 +9,7 @@ use tierscope_lab::kernels::Matrix;
 use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
-use tierscope_lab::{accuracy, bench, first_light, kbuild, progress, see, suite, support};
+use tierscope_lab::{accuracy, bench, first_light, kbuild, progress, see, show, suite, support};
 
 /// Run tierscope on real kernels in QEMU (TCG).
 ///
@@ -57,9 +57,9 @@ enum Verb {
     /// Measure a chapter: target/bench/CHAPTER.json.
     Bench {
         /// Chapter.
-        #[arg(value_parser = ["light", "see"])]
+        #[arg(value_parser = ["light", "see", "show"])]
         chapter: String,
-        /// see: only cases whose name contains this.
+        /// see, show: only what has this in its name.
         #[arg(long, default_value = "")]
         only: String,
         /// see: seconds of each instrument instead of the case's.
@@ -177,6 +177,7 @@ fn dispatch(verb: Verb) -> Result<()> {
         Verb::Bench { chapter, only, seconds } if chapter == "see" => {
             see::bench(&matrix, &see::Choice { only, seconds })
         }
+        Verb::Bench { chapter, only, .. } if chapter == "show" => show::bench(&matrix, &only),
         Verb::Bench { .. } => bench::light(&matrix),
         Verb::Accuracy { dir } => {
             println!("{}", accuracy::measure(&dir)?);

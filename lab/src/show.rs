@@ -1,0 +1,222 @@
+//! `make bench-show`: what reports, the live view, the exporter, exports and the package are held to,
+//! in target/bench/show.json.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::bench::{Bar, Row, Table, row};
+use crate::command;
+use crate::error::{Context, Error, Kind, Result};
+use crate::fetch;
+use crate::kernels::Matrix;
+use crate::paths;
+use crate::progress::say;
+use crate::suite::Suite;
+
+/// Runs of a command whose time is a row: the median counts.
+const RUNS: usize = 5;
+
+/// What is measured, one after the other.
+const CHAPTERS: &[Chapter] = &[
+    Chapter { name: "an hour", measure: hour },
+    Chapter { name: "live", measure: live },
+    Chapter { name: "metrics", measure: metrics },
+    Chapter { name: "round trip", measure: round_trips },
+    Chapter { name: "package", measure: package },
+];
+
+struct Chapter {
+    /// Begins the names of its rows.
+    name: &'static str,
+    measure: fn(&Matrix, &Path) -> Result<Vec<Row>>,
+}
+
+/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+///
+/// # Errors
+/// A chapter could not be measured; the others were.
+pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
+    let path = paths::root().join("target/bench/show.json");
+    let work = path.with_extension("");
+    fs::create_dir_all(&work).at(work.display())?;
+    let mut table = Table::load(&path)?;
+    let mut failed = Vec::new();
+    for chapter in CHAPTERS.iter().filter(|chapter| chapter.name.contains(only)) {
+        if table.begins(chapter.name) {
+            say(format!("{}: there already", chapter.name));
+            continue;
+        }
+        say(chapter.name);
+        match (chapter.measure)(matrix, &work) {
+            Ok(rows) => table.add(rows, &path)?,
+            Err(error) => {
+                eprintln!("lab: {error}");
+                failed.push(chapter.name);
+            }
+        }
+    }
+    match failed.as_slice() {
+        [] => Ok(()),
+        some => {
+            Err(Error::new(Kind::Job, "bench show", format!("not measured: {}", some.join(", "))))
+        }
+    }
+}
+
+/// An hour of 10,000 regions a window: how fast it opens.
+fn hour(_: &Matrix, work: &Path) -> Result<Vec<Row>> {
+    let dir = work.join("hour");
+    let page = work.join("hour.html");
+    example("tierscope-report", "hour", &[dir.display().to_string()])?;
+    let mut rows = Vec::new();
+    for report in ["summary", "heatmap", "wss"] {
+        let words = ["report", report, text(&dir)?];
+        let (seconds, command) = median_seconds(&words)?;
+        let name = format!("an hour: report {report}, command to end");
+        rows.push(row(name, seconds, "s", Bar::Most(2.0), &command));
+    }
+    let words = ["report", "heatmap", text(&dir)?, "--html", "-o", text(&page)?];
+    let (seconds, command) = median_seconds(&words)?;
+    rows.push(row("an hour: page written".to_owned(), seconds, "s", Bar::Most(2.0), &command));
+    let megabytes = fs::metadata(&page).at(page.display())?.len() as f64 / 1e6;
+    let name = "an hour: size of the page".to_owned();
+    rows.push(row(name, megabytes, "MB", Bar::Most(10.0), &command));
+    rows.extend(browsed(&page)?);
+    Ok(rows)
+}
+
+/// A frame that comes within two of a display's 60 a second is smooth.
+const SMOOTH_MS: f64 = 34.0;
+
+fn browsed(page: &Path) -> Result<Vec<Row>> {
+    let (figures, command) = example("tierscope-report", "browse", &[page.display().to_string()])?;
+    let of = |name: &str, pointer: &str, unit: &str, bar| {
+        number(&figures, pointer).map(|value| row(name.to_owned(), value, unit, bar, &command))
+    };
+    Ok(vec![
+        of("an hour: page opened, to the map", "/first_seconds", "s", Bar::Most(2.0))?,
+        of("an hour: page opened, to all of its data", "/open_seconds", "s", Bar::Most(2.0))?,
+        of("an hour: a frame while panning, median", "/frame_ms/all/median", "ms", Bar::None)?,
+        of("an hour: a frame while panning, p95", "/frame_ms/all/p95", "ms", Bar::Most(SMOOTH_MS))?,
+        of("an hour: same, zoomed in, p95", "/frame_ms/zoomed/p95", "ms", Bar::Most(SMOOTH_MS))?,
+    ])
+}
+
+/// From a window's end to the screen.
+fn live(_: &Matrix, _: &Path) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (regions, bar) in [("1000", 100.0), ("100000", 1000.0)] {
+        let arguments = [regions.to_owned(), "100".to_owned()];
+        let (figures, command) = example("tierscope-report", "live_latency", &arguments)?;
+        for (what, pointer) in
+            [("median", "/median_ms"), ("p95", "/p95_ms"), ("longest", "/max_ms")]
+        {
+            let name = format!("live: a window of {regions} regions, end to screen, {what}");
+            rows.push(row(name, number(&figures, pointer)?, "ms", Bar::Most(bar), &command));
+        }
+    }
+    Ok(rows)
+}
+
+/// Scrapes while a recorder writes: 100,000 regions a window.
+fn metrics(_: &Matrix, _: &Path) -> Result<Vec<Row>> {
+    let arguments = [tierscope()?, "100000".to_owned(), "20".to_owned()];
+    let (figures, command) = example("tierscope-cli", "scrape", &arguments)?;
+    let of = |what: &str, pointer: &str, bar| {
+        let name = format!("metrics: a scrape beside 100,000 regions a window, {what}");
+        number(&figures, pointer).map(|value| row(name, value, "ms", bar, &command))
+    };
+    Ok(vec![
+        of("median", "/median_ms", Bar::None)?,
+        of("p99", "/p99_ms", Bar::Most(50.0))?,
+        of("longest", "/max_ms", Bar::Most(50.0))?,
+    ])
+}
+
+/// What other programs read of an export, held against the recording.
+fn round_trips(_: &Matrix, work: &Path) -> Result<Vec<Row>> {
+    let dir = work.join("short");
+    let (windows, regions) = ("100".to_owned(), "1000".to_owned());
+    example("tierscope-report", "hour", &[dir.display().to_string(), windows, regions])?;
+    let out = work.join("round-trips.json");
+    let _ = fs::remove_file(&out);
+    let mut script = Command::new(paths::root().join("scripts/round-trips"));
+    script.arg(tierscope()?).arg(&dir).arg(&out);
+    // A figure that falls short makes it fail; the rows say which.
+    let _ = script.stdin(Stdio::null()).status().at("scripts/round-trips")?;
+    let table = Table::load(&out)?;
+    let mut rows = table.into_rows();
+    for row in &mut rows {
+        row.name = format!("round trip: {}", row.name);
+    }
+    Ok(rows)
+}
+
+/// The suite's case on every kernel that it runs on.
+fn package(matrix: &Matrix, _: &Path) -> Result<Vec<Row>> {
+    let suite = Suite::load()?;
+    let missing = || Error::new(Kind::Usage, "lab/suite.toml", "has no case `package`");
+    let case = suite.cases.iter().find(|case| case.name == "package").ok_or_else(missing)?;
+    let mut rows = Vec::new();
+    for kernel in matrix.names().into_iter().filter(|kernel| case.runs_on(kernel)) {
+        let result = case.run(kernel, &fetch::tree(matrix.kernel(kernel)?)?);
+        if let Err(error) = &result {
+            eprintln!("lab: {error}");
+        }
+        let name = format!("package: installs, runs, upgrades, purges on Linux {kernel}, failures");
+        let failures = f64::from(u8::from(result.is_err()));
+        rows.push(row(
+            name,
+            failures,
+            "failures",
+            Bar::Most(0.0),
+            "target/debug/lab test --only package",
+        ));
+    }
+    Ok(rows)
+}
+
+/// Runs an example of ours that prints its figures as the last line, and tells how.
+fn example(package: &str, name: &str, arguments: &[String]) -> Result<(Value, String)> {
+    let words = ["run", "--quiet", "--package", package, "--example", name, "--"];
+    let command = format!("cargo {} {}", words.join(" "), arguments.join(" "));
+    let mut cargo = Command::new("cargo");
+    cargo.args(words).args(arguments).current_dir(paths::root());
+    let output = command::capture(&mut cargo)?;
+    let last = output.lines().last().unwrap_or_default();
+    Ok((serde_json::from_str(last).unwrap_or(Value::Null), command))
+}
+
+/// The median of [`RUNS`] runs of our command.
+fn median_seconds(words: &[&str]) -> Result<(f64, String)> {
+    let tierscope = tierscope()?;
+    let mut all = Vec::with_capacity(RUNS);
+    for _ in 0..RUNS {
+        let begun = Instant::now();
+        command::output(Command::new(&tierscope).args(words).stdin(Stdio::null()))?;
+        all.push(begun.elapsed().as_secs_f64());
+    }
+    all.sort_by(f64::total_cmp);
+    Ok((all[RUNS / 2], format!("tierscope {}", words.join(" "))))
+}
+
+fn tierscope() -> Result<String> {
+    let missing = || Error::new(Kind::Environment, "tierscope", "is not beside lab");
+    let path: PathBuf = paths::programs().ok_or_else(missing)?.join("tierscope");
+    text(&path).map(str::to_owned)
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        Error::new(Kind::Environment, path.display().to_string(), "is no path in UTF-8")
+    })
+}
+
+fn number(figures: &Value, pointer: &str) -> Result<f64> {
+    let missing = || Error::new(Kind::Job, pointer, format!("not in the figures {figures}"));
+    figures.pointer(pointer).and_then(Value::as_f64).ok_or_else(missing)
+}
