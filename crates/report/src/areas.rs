@@ -37,7 +37,7 @@ pub(crate) fn blocks(shown: &RangeSet, rows: usize) -> Vec<Block> {
 
 /// The next of 4, 5, 6, 7 times a power of two, whole pages: addresses stay legible, and the
 /// rows at most a fifth fewer than asked for.
-fn round(bytes: u64) -> u64 {
+pub(crate) fn round(bytes: u64) -> u64 {
     let bytes = bytes.clamp(PAGE_SIZE, 1 << 60);
     let step = (bytes.next_power_of_two() / 8).max(PAGE_SIZE);
     bytes.div_ceil(step) * step

@@ -12,7 +12,7 @@ use tierscope_record::{Heat, HeatPart, Recording, windows_in};
 use crate::areas::{self, Block};
 use crate::human::{self, unless_closed};
 use crate::names::{label, space_name};
-use crate::style::{Color, FAINT, RESET, Style, background, step};
+use crate::style::{Color, DENSITY, FAINT, RESET, Style, background, step};
 use crate::view::{View, since_start};
 
 /// How many cells.
@@ -301,8 +301,6 @@ fn mapping_name(layout: &Mappings, range: &Range) -> String {
     }
 }
 
-/// Cold to hot without colours.
-const DENSITY: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
 const NOT_LOOKED_AT: char = '?';
 
 impl Heatmap {

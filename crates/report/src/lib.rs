@@ -13,6 +13,7 @@ mod heatmap;
 pub mod html;
 mod human;
 mod json;
+pub mod live;
 mod mean;
 pub mod metrics;
 mod names;

@@ -74,12 +74,35 @@ fn is_true(variable: &impl Fn(&str) -> Option<String>) -> bool {
 
 /// A colour of the heat ramp as an escape sequence for the background.
 pub(crate) fn background(color: Color, heat: f64) -> String {
+    match shade(color, heat) {
+        Shade::Density(_) => String::new(),
+        Shade::Indexed(index) => format!("\x1b[48;5;{index}m"),
+        Shade::Rgb(r, g, b) => format!("\x1b[48;2;{r};{g};{b}m"),
+    }
+}
+
+/// A colour of the heat ramp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shade {
+    /// A character, where there are no colours.
+    Density(char),
+    /// Of the palette of 256 colours.
+    Indexed(u8),
+    /// Red, green, blue.
+    Rgb(u8, u8, u8),
+}
+
+/// Cold to hot without colours.
+pub(crate) const DENSITY: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
+
+/// The colour of `heat`.
+pub(crate) fn shade(color: Color, heat: f64) -> Shade {
     match color {
-        Color::None => String::new(),
-        Color::Ansi256 => format!("\x1b[48;5;{}m", PALETTE[step(heat, PALETTE.len())]),
+        Color::None => Shade::Density(DENSITY[step(heat, DENSITY.len())]),
+        Color::Ansi256 => Shade::Indexed(PALETTE[step(heat, PALETTE.len())]),
         Color::True => {
             let (r, g, b) = blend(heat);
-            format!("\x1b[48;2;{r};{g};{b}m")
+            Shade::Rgb(r, g, b)
         }
     }
 }

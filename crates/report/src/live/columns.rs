@@ -1,0 +1,160 @@
+//! The heatmap's columns, kept from one drawing to the next: a new window costs its own column,
+//! not all of them. What is missing is read newest first, a limited amount at a time, so that
+//! keys are heeded while a large recording comes in.
+
+use std::collections::BTreeMap;
+use std::ops::Range as Span;
+use std::sync::Arc;
+
+use tierscope_core::{Backing, Mappings, Range, Result};
+use tierscope_record::{BINS, Heat, Recording, windows_in};
+
+use crate::heatmap::Cell;
+
+/// What one call of [`Columns::fill`] may read beyond the first column: parts of heat.
+const PARTS_AT_ONCE: u64 = 200_000;
+/// Columns kept beside those in view, as a multiple of them.
+const KEPT: usize = 4;
+
+/// What was added up in a row of a column: bytes times nanoseconds looked at, and the same times
+/// frequency.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    seen: f64,
+    hot: f64,
+}
+
+#[derive(Clone, Debug)]
+struct Column {
+    /// Windows before this one are in.
+    through: usize,
+    sums: Vec<Sum>,
+    cells: Vec<Cell>,
+}
+
+/// Columns of cells, for rows of addresses and columns of so many windows each.
+#[derive(Debug, Default)]
+pub(crate) struct Columns {
+    rows: Vec<Range>,
+    per_column: usize,
+    columns: BTreeMap<usize, Column>,
+    /// By number.
+    layouts: BTreeMap<u64, Arc<Mappings>>,
+}
+
+impl Columns {
+    /// Takes over what the cells are about. Other rows or windows than before: all is read anew.
+    pub(crate) fn set(&mut self, rows: &[Range], per_column: usize) {
+        if self.rows != rows || self.per_column != per_column {
+            self.rows = rows.to_vec();
+            self.per_column = per_column;
+            self.columns.clear();
+        }
+    }
+
+    /// The cells of a column, if it was read.
+    pub(crate) fn cells(&self, column: usize) -> Option<&[Cell]> {
+        self.columns.get(&column).map(|column| column.cells.as_slice())
+    }
+
+    /// Reads what is missing of the columns `in_view` up to window `head`, until enough was done
+    /// for once. Whether everything is there.
+    ///
+    /// # Errors
+    /// As [`Recording::heat`].
+    pub(crate) fn fill(
+        &mut self,
+        recording: &Recording,
+        in_view: Span<usize>,
+        head: usize,
+    ) -> Result<bool> {
+        self.forget_far(&in_view);
+        let mut parts = 0;
+        for column in in_view.rev() {
+            let windows = column * self.per_column..((column + 1) * self.per_column).min(head + 1);
+            if self.columns.get(&column).is_some_and(|known| known.through == windows.end) {
+                continue;
+            }
+            if parts > PARTS_AT_ONCE {
+                return Ok(false);
+            }
+            parts += self.read(recording, column, windows)?;
+        }
+        Ok(true)
+    }
+
+    /// Brings a column up to date; how many parts were read.
+    fn read(&mut self, recording: &Recording, index: usize, windows: Span<usize>) -> Result<u64> {
+        let known = self.columns.remove(&index).filter(|column| column.through <= windows.end);
+        let mut column = known.unwrap_or_else(|| Column {
+            through: windows.start,
+            sums: vec![Sum::default(); self.rows.len()],
+            cells: Vec::new(),
+        });
+        let mut parts = 0;
+        recording.heat(column.through..windows.end, coarsest(self.per_column), |heat| {
+            parts += heat.parts.len() as u64;
+            add(&mut column.sums, &self.rows, &heat);
+            Ok(())
+        })?;
+        column.through = windows.end;
+        let layout = self.layout(recording, windows.end - 1)?;
+        let cell = |(sum, row)| cell(sum, row, &layout);
+        column.cells = column.sums.iter().zip(&self.rows).map(cell).collect();
+        self.columns.insert(index, column);
+        Ok(parts)
+    }
+
+    fn layout(&mut self, recording: &Recording, window: usize) -> Result<Arc<Mappings>> {
+        let number = recording.commits()[window].layout;
+        if let Some(layout) = self.layouts.get(&number) {
+            return Ok(Arc::clone(layout));
+        }
+        let layout = recording.layout(window)?;
+        // Layouts can be large, and hundreds of them in view: the oldest goes.
+        while self.layouts.len() >= 16 {
+            self.layouts.pop_first();
+        }
+        self.layouts.insert(number, Arc::clone(&layout));
+        Ok(layout)
+    }
+
+    fn forget_far(&mut self, in_view: &Span<usize>) {
+        let margin = in_view.len() * KEPT;
+        let near = in_view.start.saturating_sub(margin)..in_view.end + margin;
+        self.columns.retain(|column, _| near.contains(column));
+    }
+}
+
+/// The coarsest zoom whose tiles are no longer than a column.
+fn coarsest(per_column: usize) -> u8 {
+    (0..u8::MAX).take_while(|zoom| windows_in(*zoom) <= per_column as u64).last().unwrap_or(0)
+}
+
+fn add(sums: &mut [Sum], rows: &[Range], heat: &Heat) {
+    let nanos = heat.time.end.since(heat.time.start).as_nanos().max(1) as f64;
+    let mut first = 0;
+    for part in &heat.parts {
+        let key = (part.range.space, part.range.start);
+        while rows.get(first).is_some_and(|row| (row.space, row.end) <= key) {
+            first += 1;
+        }
+        for (row, sum) in rows.iter().zip(&mut *sums).skip(first) {
+            let Some(common) = row.intersect(&part.range) else { break };
+            let seen = part.seen * common.bytes() as f64 * nanos;
+            sum.seen += seen;
+            sum.hot += seen * part.heat;
+        }
+    }
+}
+
+fn cell(sum: &Sum, row: &Range, layout: &Mappings) -> Cell {
+    match layout.find(row) {
+        _ if sum.seen > 0.0 => Cell::Heat((sum.hot / sum.seen).min(1.0)),
+        Some(mapping) if mapping.backing != Backing::Kernel => Cell::NotLookedAt,
+        _ => Cell::Unmapped,
+    }
+}
+
+/// A bound on [`PARTS_AT_ONCE`]: a tile alone never exceeds it.
+const _: () = assert!(BINS as u64 * 8 < PARTS_AT_ONCE);

@@ -1,0 +1,382 @@
+//! Draws what was prepared.
+
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color as Paint, Modifier, Style};
+
+use super::help::KEYS;
+use super::screen::{Live, Pane, Shown};
+use super::table::{self, Kind, Row};
+use super::timeline::Motion;
+use super::totals::{self, CpuShares};
+use crate::heatmap::Cell;
+use crate::human;
+use crate::style::{self, Color};
+use crate::view::since_start;
+
+/// Columns and lines of a terminal, at least.
+pub const LEAST_SIZE: (u16, u16) = (60, 16);
+
+/// Columns before a row's cells: its address, and a mark where addresses were left out.
+const LEFT: u16 = 16;
+/// Columns after them on a wide terminal: the name of the mapping.
+const RIGHT: u16 = 22;
+/// Lines above the heatmap: title, window, totals, and the heatmap's own title.
+const ABOVE: u16 = 4;
+/// Lines below it that are no row of the table: time, the table's title and head, keys.
+const BELOW: u16 = 4;
+
+/// How much room there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Of the heatmap.
+    pub(crate) columns: u16,
+    /// Of the heatmap.
+    pub(crate) heat_rows: u16,
+    pub(crate) table_rows: u16,
+    /// Columns for the name beside a row of the heatmap.
+    names: u16,
+}
+
+impl Layout {
+    /// Two thirds for the heatmap. None at all on a terminal that is too small.
+    pub(crate) fn of(width: u16, height: u16) -> Self {
+        if width < LEAST_SIZE.0 || height < LEAST_SIZE.1 {
+            return Self::default();
+        }
+        let rows = height - ABOVE - BELOW;
+        let table_rows = (rows / 3).max(4);
+        let names = RIGHT.min(width / 5);
+        let columns = width - LEFT - names;
+        Self { columns, heat_rows: rows - table_rows, table_rows, names }
+    }
+}
+
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+const MARKED: Style = Style::new().add_modifier(Modifier::REVERSED);
+
+impl Live {
+    /// Draws the screen, as it was prepared for this size.
+    pub fn draw(&self, frame: &mut Frame<'_>) {
+        let area = frame.area();
+        self.draw_in(area, frame.buffer_mut());
+    }
+
+    fn draw_in(&self, area: Rect, buffer: &mut Buffer) {
+        let layout = Layout::of(area.width, area.height);
+        let mut canvas = Canvas { buffer, area, color: self.color };
+        if layout == Layout::default() {
+            return canvas.too_small();
+        }
+        self.draw_title(&mut canvas);
+        match &self.shown {
+            Some(shown) => {
+                self.draw_window(&mut canvas, shown);
+                self.draw_totals(&mut canvas, shown);
+                self.draw_heatmap(&mut canvas, &layout, shown);
+                self.draw_table(&mut canvas, &layout, shown);
+            }
+            None => canvas.text(0, 2, "waiting for the first window to end", FAINT),
+        }
+        self.draw_bottom(&mut canvas);
+        if self.help {
+            canvas.help();
+        }
+    }
+
+    fn draw_title(&self, canvas: &mut Canvas<'_>) {
+        let meta = self.recording.meta();
+        let variant = meta.settings.get("variant").map_or(String::new(), |v| format!(" {v}"));
+        let [sampling, window] = [meta.sampling, meta.window].map(human::duration);
+        let title = format!("{}  {}{variant}, {sampling} / {window}", meta.target, meta.instrument);
+        canvas.text(0, 0, &title, BOLD);
+        canvas.right(0, &format!(" {} ", self.motion()), MARKED);
+    }
+
+    fn motion(&self) -> String {
+        match self.timeline.motion() {
+            Motion::Follow if self.grows() => "following".into(),
+            Motion::Play => format!("playing ×{}", short(self.timeline.speed())),
+            Motion::Follow => "ended".into(),
+            Motion::Still if !self.grows() && self.is_at_end() => "ended".into(),
+            Motion::Still => "paused".into(),
+        }
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.timeline.head().is_none_or(|head| head + 1 >= self.recording.commits().len())
+    }
+
+    fn draw_window(&self, canvas: &mut Canvas<'_>, shown: &Shown) {
+        let commits = self.recording.commits();
+        let shares = CpuShares::at(commits, shown.index);
+        let at = since_start(&self.recording, commits[shown.index].end);
+        let lag =
+            self.lag.map_or(String::new(), |lag| format!(", shown after {} ms", lag.as_millis()));
+        let line = format!(
+            "window {} of {} at {}{lag} · profiler {} of a CPU (mean {}) · target {}",
+            shown.index + 1,
+            commits.len(),
+            human::duration(at),
+            human::percent(shares.profiler),
+            human::percent(shares.profiler_mean),
+            human::percent(shares.target),
+        );
+        canvas.text(0, 1, &line, Style::new());
+    }
+
+    fn draw_totals(&self, canvas: &mut Canvas<'_>, shown: &Shown) {
+        let commit = &self.recording.commits()[shown.index];
+        let regions = &shown.snapshot.regions;
+        let tiers = match totals::nodes(&shown.layout, regions) {
+            None => "tier placement unknown".to_string(),
+            Some(nodes) => {
+                let node = |node: &totals::Node| {
+                    let (bytes, hot) = (human::bytes(node.bytes), human::bytes(node.hot));
+                    format!("{}: {bytes}, {hot} hot", node.name)
+                };
+                nodes.iter().map(node).collect::<Vec<_>>().join(" · ")
+            }
+        };
+        let line = format!(
+            "mapped {} · hot {}{} · {} regions · {tiers}",
+            human::bytes(commit.mapped_bytes),
+            human::bytes(commit.hot_bytes),
+            match commit.mapped_bytes {
+                0 => String::new(),
+                mapped => {
+                    let share = commit.hot_bytes as f64 / mapped as f64;
+                    format!(" ({})", human::percent(share))
+                }
+            },
+            commit.regions,
+        );
+        canvas.text(0, 2, &line, Style::new());
+    }
+
+    fn draw_heatmap(&self, canvas: &mut Canvas<'_>, layout: &Layout, shown: &Shown) {
+        self.draw_heatmap_title(canvas);
+        let columns = self.timeline.columns();
+        let rows = self.addresses.rows();
+        for (index, row) in rows.iter().enumerate() {
+            let y = ABOVE + index as u16;
+            let first = index == 0;
+            let gap = !first && !rows[index - 1].touches(row);
+            let mark = if gap { '┆' } else { ' ' };
+            canvas.text(0, y, &format!("{:>#14x}{mark}", row.start), FAINT);
+            let cells = columns
+                .clone()
+                .map(|column| self.columns.cells(column).and_then(|cells| cells.get(index)));
+            let from = LEFT + layout.columns - columns.len() as u16;
+            cells.zip(from..).for_each(|(cell, x)| canvas.cell(x, y, cell));
+            let name = if self.is_space_border(index) {
+                self.space_name(row.space)
+            } else {
+                table::label(&shown.layout, row)
+            };
+            let x = LEFT + layout.columns + 1;
+            canvas.text(x, y, &human::tail(&name, usize::from(layout.names) - 1), FAINT);
+        }
+        self.draw_time(canvas, layout);
+    }
+
+    /// Whether the row is the first of its space, where there is more than one in view.
+    fn is_space_border(&self, index: usize) -> bool {
+        let rows = self.addresses.rows();
+        let many = rows.first().map(|row| row.space) != rows.last().map(|row| row.space);
+        many && (index == 0 || rows[index - 1].space != rows[index].space)
+    }
+
+    fn draw_heatmap_title(&self, canvas: &mut Canvas<'_>) {
+        let path: String = self.path().map(|name| format!(" ▸ {name}")).collect();
+        let row = self.addresses.rows().iter().map(|row| row.bytes()).max().unwrap_or(0);
+        let part = if self.addresses.is_whole() { "" } else { ", zoomed" };
+        let more = match self.addresses.left_out() {
+            0 => String::new(),
+            rows => format!(", {rows} rows more below: zoom in with +"),
+        };
+        let title = format!(
+            "heat of all{path}: {}{part}, {} a row, {} a column{more}",
+            human::bytes(self.addresses.bytes()),
+            human::bytes(row),
+            match self.timeline.per_column() {
+                1 => "1 window".to_string(),
+                windows => format!("{windows} windows"),
+            },
+        );
+        canvas.bar(3, &title, self.pane == Pane::Heatmap);
+    }
+
+    /// When the first column begins and the last one ends.
+    fn draw_time(&self, canvas: &mut Canvas<'_>, layout: &Layout) {
+        let (columns, commits) = (self.timeline.columns(), self.recording.commits());
+        let per_column = self.timeline.per_column();
+        let Some(first) = commits.get(columns.start * per_column) else { return };
+        let last = (columns.end * per_column).min(commits.len()) - 1;
+        let last = last.min(self.timeline.head().unwrap_or(last));
+        let [from, to] = [first.start, commits[last].end]
+            .map(|time| human::duration(since_start(&self.recording, time)));
+        let y = ABOVE + layout.heat_rows;
+        let to = if self.timeline.is_at_head() { to } else { format!("{to} …") };
+        let end = LEFT + layout.columns;
+        let begin = end - columns.len() as u16;
+        let room = usize::from(end.saturating_sub(begin));
+        if from.chars().count() + to.chars().count() + 2 <= room {
+            canvas.text(begin, y, &from, FAINT);
+        }
+        canvas.text(end.saturating_sub(to.chars().count() as u16), y, &to, FAINT);
+    }
+
+    fn draw_table(&self, canvas: &mut Canvas<'_>, layout: &Layout, shown: &Shown) {
+        let y = ABOVE + layout.heat_rows + 1;
+        let table = &self.table;
+        let (first, last) = table.numbers();
+        let title = match table.rows.len() {
+            0 => format!("no {}", table.kind.name()),
+            all => format!(
+                "{} by {}: {first} to {last} of {all}",
+                table.kind.name(),
+                table.order.name()
+            ),
+        };
+        canvas.bar(y, &title, self.pane == Pane::Table);
+        let wide = canvas.area.width >= 100;
+        canvas.text(0, y + 1, &head_line(wide), FAINT);
+        for (offset, (row, selected)) in (y + 2..).zip(table.in_view()) {
+            let name = self.row_name(row, shown);
+            canvas.row(offset, row, &name, wide, selected && self.pane == Pane::Table);
+        }
+    }
+
+    fn row_name(&self, row: &Row, shown: &Shown) -> String {
+        let name = table::name(self.table.kind, &shown.layout, row);
+        let many = shown.layout.spaces.len() > 1 && self.table.kind != Kind::Processes;
+        match many && matches!(self.scope(), super::focus::Scope::All) {
+            true => format!("{name}  {}", self.space_name(row.range.space)),
+            false => name,
+        }
+    }
+
+    fn draw_bottom(&self, canvas: &mut Canvas<'_>) {
+        let y = canvas.area.height - 1;
+        let damage = self.recording.damage().map(ToString::to_string);
+        match self.note.clone().or(damage) {
+            Some(note) => canvas.text(0, y, &note, BOLD),
+            None => canvas.text(0, y, BOTTOM, FAINT),
+        }
+    }
+}
+
+const BOTTOM: &str =
+    "? help · q quit · Space pause · Enter/Esc in/out · +/- z/Z zoom · s sort · Tab";
+
+/// `1`, `0.5`, `16`.
+fn short(number: f64) -> String {
+    let text = format!("{number:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').into()
+}
+
+/// Names of the table's columns.
+fn head_line(wide: bool) -> String {
+    let end = if wide { format!(" {:>14}", "end") } else { String::new() };
+    format!(
+        "{:>14}{end} {:>9} {:>9} {:>9} {:>5} {:>5} name",
+        "start", "size", "freq", "hot", "age", "level"
+    )
+}
+
+/// A screen to draw on.
+struct Canvas<'b> {
+    buffer: &'b mut Buffer,
+    area: Rect,
+    color: Color,
+}
+
+impl Canvas<'_> {
+    /// Text from column `x` of line `y`, cut at the right border.
+    fn text(&mut self, x: u16, y: u16, text: &str, style: Style) {
+        if x < self.area.width && y < self.area.height {
+            let room = usize::from(self.area.width - x);
+            self.buffer.set_stringn(self.area.x + x, self.area.y + y, text, room, style);
+        }
+    }
+
+    /// Text at the right border.
+    fn right(&mut self, y: u16, text: &str, style: Style) {
+        let width = text.chars().count() as u16;
+        self.text(self.area.width.saturating_sub(width), y, text, style);
+    }
+
+    /// The title of a pane; marked if the arrows are about it.
+    fn bar(&mut self, y: u16, text: &str, active: bool) {
+        let mark = if active { "▶ " } else { "  " };
+        self.text(0, y, &format!("{mark}{text}"), BOLD);
+    }
+
+    /// A cell of the heatmap; `None` if it was not read yet.
+    fn cell(&mut self, x: u16, y: u16, cell: Option<&Cell>) {
+        match cell {
+            None | Some(Cell::Unmapped) => {}
+            Some(Cell::NotLookedAt) => self.text(x, y, "?", FAINT),
+            Some(Cell::Heat(heat)) => self.swatch(x, y, *heat),
+        }
+    }
+
+    /// One character of the ramp.
+    fn swatch(&mut self, x: u16, y: u16, heat: f64) {
+        let (text, style) = match style::shade(self.color, heat) {
+            style::Shade::Density(density) => (density, Style::new()),
+            style::Shade::Indexed(index) => (' ', Style::new().bg(Paint::Indexed(index))),
+            style::Shade::Rgb(r, g, b) => (' ', Style::new().bg(Paint::Rgb(r, g, b))),
+        };
+        self.text(x, y, text.encode_utf8(&mut [0; 4]), style);
+    }
+
+    fn row(&mut self, y: u16, row: &Row, name: &str, wide: bool, selected: bool) {
+        let end = if wide { format!(" {:>#14x}", row.range.end) } else { String::new() };
+        let frequency = row.frequency().map_or("?".into(), human::percent);
+        let hot = if row.hot == 0 { String::new() } else { human::bytes(row.hot) };
+        let text = format!(
+            "{:>#14x}{end} {:>9} {frequency:>9} {hot:>9} {:>5} {:>5} ",
+            row.range.start,
+            human::bytes(row.bytes),
+            row.age.map_or(String::new(), |age| age.to_string()),
+            row.level.map_or(String::new(), |level| level.to_string()),
+        );
+        let room = usize::from(self.area.width).saturating_sub(text.chars().count());
+        let style = if selected { MARKED } else { Style::new() };
+        let line = format!("{text}{}", human::tail(name, room));
+        let width = usize::from(self.area.width);
+        self.text(0, y, &format!("{line:<width$}"), style);
+        if let Some(heat) = row.frequency() {
+            let x = if wide { 40 } else { 25 };
+            self.swatch(x, y, heat);
+        }
+    }
+
+    fn too_small(&mut self) {
+        let (width, height) = LEAST_SIZE;
+        let lines = [
+            format!("too small: {} × {}", self.area.width, self.area.height),
+            format!("at least {width} × {height} needed"),
+            "enlarge the terminal, or q".to_string(),
+        ];
+        for (y, line) in (0..).zip(&lines) {
+            self.text(0, y, line, Style::new());
+        }
+    }
+
+    /// The keys, over what else there is.
+    fn help(&mut self) {
+        let room = usize::from(self.area.width);
+        for y in 0..self.area.height {
+            self.text(0, y, &" ".repeat(room), Style::reset());
+        }
+        self.text(0, 0, "keys (any key goes back)", BOLD);
+        for (y, (keys, meaning)) in (1..).zip(KEYS) {
+            self.text(0, y, &format!("{keys:<18} {meaning}"), Style::new());
+        }
+    }
+}

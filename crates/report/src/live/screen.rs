@@ -1,0 +1,356 @@
+//! What the screen is about, and what keys do to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tierscope_core::{Error, Mappings, Result, Snapshot, SpaceId};
+use tierscope_record::Recording;
+
+use super::addresses::Addresses;
+use super::columns::Columns;
+use super::draw::Layout;
+use super::focus::{Scope, Step};
+use super::key::Key;
+use super::table::{self, Kind, Table};
+use super::timeline::{Motion, Timeline};
+use crate::style::Color;
+
+/// How a screen begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Start {
+    /// With the newest window, and goes along.
+    Newest,
+    /// With the window of this time since the recording began, and plays on from there.
+    Replay {
+        /// The time.
+        from: Duration,
+        /// Recorded seconds in a second, within [`SPEEDS`](super::SPEEDS).
+        speed: f64,
+    },
+}
+
+/// What arrows up and down are about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Pane {
+    /// The selected row.
+    #[default]
+    Table,
+    /// The addresses.
+    Heatmap,
+}
+
+/// The window that is shown.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) index: usize,
+    pub(crate) layout: Arc<Mappings>,
+    pub(crate) snapshot: Snapshot,
+}
+
+/// A screen of a recording.
+pub struct Live {
+    pub(crate) recording: Recording,
+    pub(crate) color: Color,
+    pub(crate) timeline: Timeline,
+    pub(crate) addresses: Addresses,
+    pub(crate) columns: Columns,
+    pub(crate) table: Table,
+    pub(crate) pane: Pane,
+    pub(crate) shown: Option<Shown>,
+    pub(crate) help: bool,
+    /// What the bottom line has to say.
+    pub(crate) note: Option<String>,
+    /// Time from the end of the shown window to its being shown.
+    pub(crate) lag: Option<Duration>,
+    /// What goes on when the user no longer wants it to stand still.
+    resume: Motion,
+    steps: Vec<Step>,
+    /// Whether the table is about something else than the shown window.
+    stale: bool,
+    grows: bool,
+    quits: bool,
+}
+
+impl Live {
+    /// A screen that begins with `start`. Nothing is read yet but what `recording` holds already.
+    #[must_use]
+    pub fn new(recording: Recording, start: Start, color: Color) -> Self {
+        let (resume, speed) = match start {
+            Start::Newest => (Motion::Follow, 1.0),
+            Start::Replay { speed, .. } => (Motion::Play, speed),
+        };
+        let mut live = Self {
+            grows: !recording.is_ended(),
+            recording,
+            color,
+            timeline: Timeline::new(resume, speed),
+            addresses: Addresses::default(),
+            columns: Columns::default(),
+            table: Table::default(),
+            pane: Pane::default(),
+            shown: None,
+            help: false,
+            note: None,
+            lag: None,
+            resume,
+            steps: Vec::new(),
+            stale: true,
+            quits: false,
+        };
+        let commits = live.recording.commits();
+        live.timeline.set_windows(commits);
+        if let (Start::Replay { from, .. }, Some(first)) = (start, commits.first()) {
+            live.timeline.seek_time(first.start + from, commits);
+            live.timeline.advance(Duration::ZERO, commits, live.grows);
+        }
+        live
+    }
+
+    /// Whether the user wants no more.
+    #[must_use]
+    pub fn quits(&self) -> bool {
+        self.quits
+    }
+
+    /// Whether windows may still be written to the recording.
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        self.grows
+    }
+
+    /// The window that is shown, once [`Live::prepare`] has read it.
+    #[must_use]
+    pub fn shown(&self) -> Option<usize> {
+        self.shown.as_ref().map(|shown| shown.index)
+    }
+
+    /// What is shown.
+    #[must_use]
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// Says something in the bottom line, until the next key.
+    pub fn say(&mut self, note: impl Into<String>) {
+        self.note = Some(note.into());
+    }
+
+    /// Tells how long after its end the shown window was shown.
+    pub fn set_lag(&mut self, lag: Option<Duration>) {
+        self.lag = lag;
+    }
+
+    /// No more windows will be written, and `why`.
+    pub fn end(&mut self, why: impl Into<String>) {
+        self.grows = false;
+        self.say(why);
+    }
+
+    /// Takes a key. Reads nothing.
+    pub fn update(&mut self, key: Key) {
+        self.note = None;
+        if std::mem::take(&mut self.help) && key != Key::Interrupt && key != Key::Char('q') {
+            return;
+        }
+        match key {
+            Key::Char('q') | Key::Interrupt => self.quits = true,
+            Key::Char('?') => self.help = true,
+            Key::Tab => self.pane = self.pane.other(),
+            Key::Enter => self.step_down(),
+            Key::Esc => self.step_up(),
+            Key::Char('s') => self.table.set_order(self.table.order.next()),
+            Key::Char('p') => self.tabulate(Kind::Processes),
+            Key::Char('m') => self.tabulate(Kind::Mappings),
+            Key::Char('r') => self.tabulate(Kind::Regions),
+            Key::Up | Key::Char('k') => self.vertical(-1),
+            Key::Down | Key::Char('j') => self.vertical(1),
+            Key::PageUp => self.vertical(-self.page()),
+            Key::PageDown => self.vertical(self.page()),
+            Key::Char('+' | '=') => self.addresses.zoom_in(),
+            Key::Char('-') => self.addresses.zoom_out(),
+            key => self.update_time(key),
+        }
+    }
+
+    fn update_time(&mut self, key: Key) {
+        let commits = self.recording.commits();
+        match key {
+            Key::Left | Key::Char('h') => self.timeline.scroll(-1),
+            Key::Right | Key::Char('l') => self.timeline.scroll(1),
+            Key::Char('H') => self.timeline.scroll(-PAGE_OF_COLUMNS),
+            Key::Char('L') => self.timeline.scroll(PAGE_OF_COLUMNS),
+            Key::Char('z') => self.timeline.zoom_in(),
+            Key::Char('Z') => self.timeline.zoom_out(),
+            Key::Char('0') => {
+                self.addresses.reset();
+                self.timeline.reset();
+            }
+            Key::Char(' ') => self.timeline.toggle(self.resume, commits),
+            Key::Char('<' | ',') => self.timeline.step(-1, commits),
+            Key::Char('>' | '.') => self.timeline.step(1, commits),
+            Key::Home => self.timeline.seek_start(commits),
+            Key::End => self.timeline.seek_end(commits, self.grows),
+            Key::Char('[') => self.timeline.change_speed(0.5),
+            Key::Char(']') => self.timeline.change_speed(2.0),
+            _ => {}
+        }
+    }
+
+    fn vertical(&mut self, rows: i64) {
+        match self.pane {
+            Pane::Table => self.table.select(rows),
+            Pane::Heatmap => self.addresses.scroll(rows),
+        }
+    }
+
+    fn page(&self) -> i64 {
+        let rows = match self.pane {
+            Pane::Table => self.table.room(),
+            Pane::Heatmap => self.addresses.rows().len() / 2,
+        };
+        rows.max(1) as i64
+    }
+
+    fn tabulate(&mut self, kind: Kind) {
+        if self.table.kind != kind {
+            self.table.set_kind(kind);
+            self.stale = true;
+        }
+    }
+
+    /// What the screen is narrowed to.
+    pub(crate) fn scope(&self) -> Scope {
+        self.steps.last().map_or(Scope::All, |step| step.scope)
+    }
+
+    /// The names of the steps down, from everything to what is shown.
+    pub(crate) fn path(&self) -> impl Iterator<Item = &str> {
+        self.steps.iter().map(|step| step.name.as_str())
+    }
+
+    /// From process to mapping to region: the selected row becomes all there is.
+    fn step_down(&mut self) {
+        let (Some(row), Some(shown)) = (self.table.selected(), &self.shown) else { return };
+        let before = self.table.kind;
+        let name = match before {
+            Kind::Regions => format!("{:#x}-{:#x}", row.range.start, row.range.end),
+            kind => table::name(kind, &shown.layout, row),
+        };
+        let (scope, next) = match before {
+            Kind::Processes => (Scope::Space(row.range.space), Kind::Mappings),
+            Kind::Mappings | Kind::Regions => (Scope::Range(row.range), Kind::Regions),
+        };
+        if scope == self.scope() {
+            return;
+        }
+        self.steps.push(Step { scope, name, before });
+        self.table.set_kind(next);
+        self.rescope();
+    }
+
+    fn step_up(&mut self) {
+        if let Some(step) = self.steps.pop() {
+            self.table.set_kind(step.before);
+            self.rescope();
+        }
+    }
+
+    fn rescope(&mut self) {
+        self.addresses.reset();
+        self.stale = true;
+        self.set_domain();
+    }
+
+    /// Recorded time passes.
+    pub fn advance(&mut self, elapsed: Duration) {
+        self.timeline.advance(elapsed, self.recording.commits(), self.grows);
+    }
+
+    /// Time until a replay shows its next window, if nothing else happens.
+    #[must_use]
+    pub fn due(&self) -> Option<Duration> {
+        self.timeline.due(self.recording.commits())
+    }
+
+    /// Reads what was committed since; whether there is more to be shown.
+    ///
+    /// # Errors
+    /// If reading fails. What was read before stays.
+    pub fn refresh(&mut self) -> Result<bool> {
+        let new = self.recording.refresh()?;
+        if self.recording.is_ended() {
+            self.grows = false;
+        }
+        self.timeline.set_windows(self.recording.commits());
+        Ok(new > 0)
+    }
+
+    /// Makes the screen fit, and reads what it is to show: all of the shown window, and some of
+    /// the heatmap. Whether everything is there; if not, call again.
+    pub fn prepare(&mut self, width: u16, height: u16) -> bool {
+        let layout = Layout::of(width, height);
+        self.timeline.set_room(layout.columns.into());
+        self.addresses.set_room(layout.heat_rows.into());
+        self.table.set_room(layout.table_rows.into());
+        self.try_prepare().unwrap_or_else(|error| {
+            self.say(error.to_string());
+            true
+        })
+    }
+
+    fn try_prepare(&mut self) -> Result<bool, Error> {
+        let Some(head) = self.timeline.head() else { return Ok(true) };
+        self.show(head)?;
+        let Some(shown) = &self.shown else { return Ok(true) };
+        if std::mem::take(&mut self.stale) {
+            let scope = self.scope();
+            self.table.rebuild(&shown.layout, &shown.snapshot.regions, &scope);
+        }
+        self.columns.set(self.addresses.rows(), self.timeline.per_column());
+        self.columns.fill(&self.recording, self.timeline.columns(), head)
+    }
+
+    /// Reads window `head`, if it is not the shown one already.
+    fn show(&mut self, head: usize) -> Result<()> {
+        if self.shown() == Some(head) {
+            return Ok(());
+        }
+        let snapshot = self.recording.snapshot(head)?;
+        let layout = self.recording.layout(head)?;
+        let same = self.shown.as_ref().is_some_and(|shown| {
+            Arc::ptr_eq(&shown.layout, &layout) && !layout.mappings.is_empty()
+        });
+        self.shown = Some(Shown { index: head, layout, snapshot });
+        self.stale = true;
+        if !same {
+            self.set_domain();
+        }
+        Ok(())
+    }
+
+    fn set_domain(&mut self) {
+        if let Some(shown) = &self.shown {
+            let domain = self.scope().domain(&shown.layout, &shown.snapshot.regions);
+            self.addresses.set_domain(domain);
+        }
+    }
+
+    /// The name of a space in the shown window.
+    pub(crate) fn space_name(&self, space: SpaceId) -> String {
+        self.shown
+            .as_ref()
+            .map_or(String::new(), |shown| shown.layout.space_name(space).to_string())
+    }
+}
+
+impl Pane {
+    fn other(self) -> Self {
+        match self {
+            Pane::Table => Pane::Heatmap,
+            Pane::Heatmap => Pane::Table,
+        }
+    }
+}
+
+/// Columns that H and L move by.
+const PAGE_OF_COLUMNS: i64 = 20;

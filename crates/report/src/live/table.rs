@@ -1,0 +1,399 @@
+//! The table below the heatmap: processes, mappings or regions of the shown window.
+
+use tierscope_core::metrics::HOT_FREQUENCY;
+use tierscope_core::{Level, Mapping, Mappings, Range, Region, SpaceId};
+use tierscope_record::backing_name;
+
+use super::focus::Scope;
+
+/// What a row is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A space.
+    Processes,
+    /// A mapping.
+    Mappings,
+    /// A region.
+    #[default]
+    Regions,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Processes => "processes",
+            Kind::Mappings => "mappings",
+            Kind::Regions => "regions",
+        }
+    }
+}
+
+/// The order of the rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Hottest first, then largest.
+    #[default]
+    Heat,
+    /// Most hot bytes first.
+    HotBytes,
+    /// Largest first.
+    Size,
+    /// Longest unchanged first.
+    Age,
+    /// By space and address.
+    Address,
+}
+
+impl Order {
+    const ALL: [Order; 5] = [Order::Heat, Order::HotBytes, Order::Size, Order::Age, Order::Address];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Order::Heat => "heat",
+            Order::HotBytes => "hot bytes",
+            Order::Size => "size",
+            Order::Age => "age",
+            Order::Address => "address",
+        }
+    }
+
+    pub(crate) fn next(self) -> Order {
+        let at = Order::ALL.iter().position(|order| *order == self).unwrap_or(0);
+        Order::ALL[(at + 1) % Order::ALL.len()]
+    }
+}
+
+/// A row: a range, and what the window says of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Row {
+    /// From its first byte to its last one.
+    pub(crate) range: Range,
+    /// Bytes of it that are mapped, or in the region.
+    pub(crate) bytes: u64,
+    /// Bytes that were looked at.
+    pub(crate) looked: u64,
+    /// Bytes that are hot (METRICS.md).
+    pub(crate) hot: u64,
+    /// Frequency times bytes looked at.
+    heat: f64,
+    /// Windows for which the count has been about the same; of a region.
+    pub(crate) age: Option<u32>,
+    /// The page-table level that told; of a region.
+    pub(crate) level: Option<Level>,
+}
+
+impl Row {
+    fn new(range: Range, bytes: u64) -> Self {
+        Self { range, bytes, looked: 0, hot: 0, heat: 0.0, age: None, level: None }
+    }
+
+    /// Mean frequency of what was looked at.
+    pub(crate) fn frequency(&self) -> Option<f64> {
+        (self.looked > 0).then(|| self.heat / self.looked as f64)
+    }
+
+    fn add(&mut self, region: &Region, bytes: u64) {
+        if region.samples > 0 {
+            self.looked += bytes;
+            self.heat += region.frequency() * bytes as f64;
+        }
+        if region.is_hot(HOT_FREQUENCY) {
+            self.hot += bytes;
+        }
+    }
+}
+
+/// The table, in its order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) kind: Kind,
+    pub(crate) order: Order,
+    pub(crate) rows: Vec<Row>,
+    selected: usize,
+    /// Whether the user chose the row; if not, the first one stays selected.
+    chosen: bool,
+    /// The first row in view.
+    top: usize,
+    room: usize,
+}
+
+impl Table {
+    /// What the window says of the part of the target in `scope`.
+    pub(crate) fn rebuild(&mut self, layout: &Mappings, regions: &[Region], scope: &Scope) {
+        let before = self.selected().filter(|_| self.chosen).map(|row| row.range);
+        self.rows = match self.kind {
+            Kind::Processes => processes(layout, regions, scope),
+            Kind::Mappings => mappings(layout, regions, scope),
+            Kind::Regions => rows_of(regions, scope),
+        };
+        self.sort(before);
+    }
+
+    /// Puts the rows into another order.
+    pub(crate) fn set_order(&mut self, order: Order) {
+        let before = self.selected().filter(|_| self.chosen).map(|row| row.range);
+        self.order = order;
+        self.sort(before);
+    }
+
+    fn sort(&mut self, before: Option<Range>) {
+        match self.order {
+            Order::Address => self.rows.sort_unstable_by_key(|row| row.range),
+            order => self.rows.sort_unstable_by(|a, b| {
+                key(order, b)
+                    .total_cmp(&key(order, a))
+                    .then(b.bytes.cmp(&a.bytes))
+                    .then(a.range.cmp(&b.range))
+            }),
+        }
+        let again = before.and_then(|range| self.rows.iter().position(|row| holds(row, &range)));
+        self.selected = again.unwrap_or(if before.is_some() { self.selected } else { 0 });
+        self.settle();
+    }
+
+    /// Shows rows of another kind, from the first one on.
+    pub(crate) fn set_kind(&mut self, kind: Kind) {
+        self.kind = kind;
+        self.rows.clear();
+        self.chosen = false;
+        self.selected = 0;
+    }
+
+    /// Makes room for so many rows.
+    pub(crate) fn set_room(&mut self, rows: usize) {
+        self.room = rows;
+        self.settle();
+    }
+
+    pub(crate) fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Selects the row so many rows further down.
+    pub(crate) fn select(&mut self, rows: i64) {
+        let step = rows.unsigned_abs() as usize;
+        self.selected = match rows < 0 {
+            true => self.selected.saturating_sub(step),
+            false => self.selected.saturating_add(step),
+        };
+        self.chosen = true;
+        self.settle();
+    }
+
+    pub(crate) fn selected(&self) -> Option<&Row> {
+        self.rows.get(self.selected)
+    }
+
+    /// The rows in view, and whether each is the selected one.
+    pub(crate) fn in_view(&self) -> impl Iterator<Item = (&Row, bool)> {
+        let numbered = self.rows.iter().enumerate().skip(self.top).take(self.room);
+        numbered.map(|(index, row)| (row, index == self.selected))
+    }
+
+    /// The first row in view, counted from one, and the last.
+    pub(crate) fn numbers(&self) -> (usize, usize) {
+        (self.top + 1, (self.top + self.room).min(self.rows.len()))
+    }
+
+    fn settle(&mut self) {
+        let last = self.rows.len().saturating_sub(1);
+        self.selected = self.selected.min(last);
+        let lowest = (self.selected + 1).saturating_sub(self.room);
+        self.top = self.top.clamp(lowest, self.selected.max(lowest));
+        self.top = self.top.min(self.rows.len().saturating_sub(self.room));
+    }
+}
+
+/// What to sort by, greatest first. What was not looked at comes last.
+fn key(order: Order, row: &Row) -> f64 {
+    match order {
+        Order::Heat => row.frequency().unwrap_or(-1.0),
+        Order::HotBytes => row.hot as f64,
+        Order::Size => row.bytes as f64,
+        Order::Age => row.age.map_or(-1.0, f64::from),
+        Order::Address => 0.0,
+    }
+}
+
+fn holds(row: &Row, range: &Range) -> bool {
+    row.range.space == range.space
+        && row.range.start <= range.start
+        && range.start < row.range.end.max(row.range.start + 1)
+}
+
+fn rows_of(regions: &[Region], scope: &Scope) -> Vec<Row> {
+    let row = |region: &Region| {
+        let range = scope.clip(&region.range)?;
+        let mut row = Row::new(range, range.bytes());
+        row.add(region, range.bytes());
+        (row.age, row.level) = (Some(region.age), region.level);
+        Some(row)
+    };
+    regions.iter().filter_map(row).collect()
+}
+
+/// Regions and mappings are both sorted and disjoint: one pass over both.
+fn mappings(layout: &Mappings, regions: &[Region], scope: &Scope) -> Vec<Row> {
+    let clipped = layout.mappings.iter().filter_map(|mapping| scope.clip(&mapping.range));
+    let mut rows: Vec<Row> = clipped.map(|range| Row::new(range, range.bytes())).collect();
+    let mut first = 0;
+    for region in regions {
+        let at = (region.range.space, region.range.start);
+        while rows.get(first).is_some_and(|r| (r.range.space, r.range.end) <= at) {
+            first += 1;
+        }
+        for row in &mut rows[first..] {
+            let Some(common) = row.range.intersect(&region.range) else { break };
+            row.add(region, common.bytes());
+        }
+    }
+    rows
+}
+
+fn processes(layout: &Mappings, regions: &[Region], scope: &Scope) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for mapping in layout.mappings.iter().filter_map(|mapping| scope.clip(&mapping.range)) {
+        match rows.last_mut() {
+            Some(row) if row.range.space == mapping.space => {
+                row.range.end = mapping.end;
+                row.bytes += mapping.bytes();
+            }
+            _ => rows.push(Row::new(mapping, mapping.bytes())),
+        }
+    }
+    for region in regions {
+        let Some(range) = scope.clip(&region.range) else { continue };
+        match rows.binary_search_by_key(&range.space, |row| row.range.space) {
+            Ok(index) => rows[index].add(region, range.bytes()),
+            Err(index) => {
+                let mut row = Row::new(range, range.bytes());
+                row.add(region, range.bytes());
+                rows.insert(index, row);
+            }
+        }
+    }
+    rows
+}
+
+/// What people call the memory of `range`: its mapping, and whether there is more than that.
+pub(crate) fn label(layout: &Mappings, range: &Range) -> String {
+    let Some(mapping) = layout.find(range) else { return "not mapped".into() };
+    let more = if range.end > mapping.range.end { " …" } else { "" };
+    format!("{}{more}", mapping_label(mapping))
+}
+
+fn mapping_label(mapping: &Mapping) -> &str {
+    if mapping.name.is_empty() { backing_name(mapping.backing) } else { &mapping.name }
+}
+
+/// The name of a row of that kind.
+pub(crate) fn name(kind: Kind, layout: &Mappings, row: &Row) -> String {
+    match kind {
+        Kind::Processes => space_label(layout, row.range.space),
+        Kind::Mappings | Kind::Regions => label(layout, &row.range),
+    }
+}
+
+/// The name of a space.
+pub(crate) fn space_label(layout: &Mappings, space: SpaceId) -> String {
+    layout.space_name(space).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::{Backing, Space, Time};
+
+    const PAGE: u64 = 4096;
+
+    fn range(space: u32, start: u64, end: u64) -> Range {
+        Range::new(SpaceId(space), start * PAGE, end * PAGE)
+    }
+
+    fn region(space: u32, start: u64, end: u64, hits: f32) -> Region {
+        let range = range(space, start, end);
+        Region { range, hits, samples: 40, age: start as u32, level: None, confidence: 1.0 }
+    }
+
+    fn mapping(space: u32, start: u64, end: u64, name: &str) -> Mapping {
+        let range = range(space, start, end);
+        Mapping { range, backing: Backing::Heap, name: name.into(), writable: true }
+    }
+
+    /// Two processes; the first has ten pages of heap and four of a file.
+    fn layout() -> Mappings {
+        let space = |id, name: &str| Space { id: SpaceId(id), name: name.into() };
+        Mappings {
+            taken: Time(0),
+            spaces: vec![space(0, "one[1]"), space(1, "two[2]")],
+            mappings: vec![
+                mapping(0, 0, 10, "[heap]"),
+                mapping(0, 20, 24, "/lib/x.so"),
+                mapping(1, 0, 8, ""),
+            ],
+        }
+    }
+
+    /// The heap's second half is always hit, the file at a quarter, the other process never.
+    fn regions() -> Vec<Region> {
+        vec![
+            region(0, 0, 5, 0.0),
+            region(0, 5, 10, 40.0),
+            region(0, 20, 24, 10.0),
+            region(1, 0, 8, 0.0),
+        ]
+    }
+
+    fn table(kind: Kind, order: Order, scope: Scope) -> Vec<(String, u64, u64, f64)> {
+        let mut table = Table { kind, order, ..Table::default() };
+        table.rebuild(&layout(), &regions(), &scope);
+        let row = |r: &Row| {
+            (name(kind, &layout(), r), r.bytes / PAGE, r.hot / PAGE, r.frequency().unwrap_or(-1.0))
+        };
+        table.rows.iter().map(row).collect()
+    }
+
+    #[test]
+    fn regions_hottest_first() {
+        let rows = table(Kind::Regions, Order::Heat, Scope::All);
+        let text = |s: &str| s.to_string();
+        assert_eq!(rows[0], (text("[heap]"), 5, 5, 1.0));
+        assert_eq!(rows[1], (text("/lib/x.so"), 4, 4, 0.25));
+        assert_eq!(rows[2], (text("heap"), 8, 0, 0.0), "of equals the largest");
+    }
+
+    // Heap: half of it at 1, half at 0. Process one: 5 pages at 1, 4 at 1/4, of 14 looked at.
+    #[test]
+    fn mappings_and_processes_sum_up_their_regions() {
+        let heap = table(Kind::Mappings, Order::Address, Scope::Space(SpaceId(0))).remove(0);
+        assert_eq!(heap, ("[heap]".into(), 10, 5, 0.5));
+        let one = table(Kind::Processes, Order::HotBytes, Scope::All).remove(0);
+        assert_eq!(one, ("one[1]".into(), 14, 9, 6.0 / 14.0));
+    }
+
+    #[test]
+    fn a_scope_cuts_regions() {
+        let rows = table(Kind::Regions, Order::Address, Scope::Range(range(0, 8, 22)));
+        let pages: Vec<_> = rows.iter().map(|row| row.1).collect();
+        assert_eq!(pages, [2, 2]);
+    }
+
+    #[test]
+    fn a_chosen_row_stays_chosen_and_the_hottest_is_otherwise() {
+        let mut table = Table::default();
+        table.set_room(2);
+        table.rebuild(&layout(), &regions(), &Scope::All);
+        table.select(1);
+        let chosen = table.selected().unwrap().range;
+        let mut colder = regions();
+        colder[2].hits = 0.0;
+        colder[3].hits = 20.0;
+        table.rebuild(&layout(), &colder, &Scope::All);
+        assert_eq!(table.selected().unwrap().range, chosen);
+        assert_eq!(table.in_view().filter(|(_, selected)| *selected).count(), 1);
+        table.select(i64::MAX);
+        assert_eq!(table.numbers(), (3, 4));
+        table.select(i64::MIN);
+        assert_eq!(table.numbers(), (1, 2));
+    }
+}
