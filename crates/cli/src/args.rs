@@ -13,6 +13,7 @@ use crate::export::ExportArgs;
 use crate::how::HowArgs;
 use crate::import::ImportArgs;
 use crate::keep::KeepArgs;
+use crate::live::args::LiveArgs;
 use crate::reproduce::ReproduceArgs;
 use crate::serve::ServeArgs;
 use crate::{exit, units};
@@ -34,6 +35,8 @@ pub enum Command {
     /// Show what a recording says
     #[command(subcommand, arg_required_else_help = false)]
     Report(ReportCommand),
+    /// Watch on one screen which memory is hot, or replay a recording the same way
+    Live(LiveArgs),
     /// Hold a recording against the truth that a toucher wrote
     Compare(CompareArgs),
     /// Tell what this machine has of what can be used, why the rest is missing, and the remedy

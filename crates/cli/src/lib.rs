@@ -11,6 +11,7 @@ pub mod how;
 pub mod import;
 pub mod keep;
 pub mod kernel_damon;
+pub mod live;
 pub mod man;
 pub mod newest;
 mod output;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use tierscope_cli::args::{self, Cli, Command};
 use tierscope_cli::plan::Plan;
 use tierscope_cli::{
-    bench, compare, doctor, exit, export, import, record, report, reproduce, serve,
+    bench, compare, doctor, exit, export, import, live, record, report, reproduce, serve,
 };
 use tierscope_core::Result;
 
@@ -33,6 +33,7 @@ fn run(cli: Cli, line: String) -> Result<()> {
             record::run(&Plan::new(args, line)?, as_json)
         }
         Command::Report(command) => report::run(&command),
+        Command::Live(args) => live::run(args, line),
         Command::Compare(args) => compare::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Export(args) => export::run(&args),

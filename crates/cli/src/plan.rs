@@ -124,7 +124,8 @@ impl Plan {
     }
 }
 
-fn selection(
+/// What the flags of a target mean.
+pub(crate) fn selection(
     pid: Option<u32>,
     children: bool,
     cgroup: Option<PathBuf>,

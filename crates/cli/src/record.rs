@@ -5,8 +5,8 @@ use std::process::ExitStatus;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use tierscope_core::drive::{Course, Ended, profile};
-use tierscope_core::{Error, ErrorKind, Ports, Result};
+use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
+use tierscope_core::{Error, ErrorKind, Ports, Result, Time};
 use tierscope_linux::module::Module;
 use tierscope_linux::proc::Proc;
 use tierscope_linux::{LiveMachine, Selection};
@@ -36,31 +36,53 @@ pub fn run(plan: &Plan, as_json: bool) -> Result<()> {
     let proc = Proc::default();
     plan.selection.check(&proc)?;
     let kernel = proc.kernel_release()?;
-    let (recorded, status) = match plan.instrument.as_str() {
-        kernel_damon::NAME => (by_the_kernel(plan, &kernel)?, None),
-        _ => by_the_module(plan, &kernel)?,
-    };
-    eprintln!("{}", closing_line(plan, &recorded, status));
+    let done = on_this_host(plan, &mut |ports| on_terminal(ports, plan, &kernel))?;
+    done.report(plan);
     if as_json {
-        print_json(plan, &recorded, status)?;
+        print_json(plan, &done.recorded, done.status)?;
     }
-    check_complete(plan, &recorded)
+    check_complete(plan, &done.recorded)
 }
 
-fn by_the_module(plan: &Plan, kernel: &str) -> Result<(Recorded, Option<ExitStatus>)> {
+/// A recording of this host, made.
+#[derive(Debug)]
+pub struct Done {
+    /// How it ended.
+    pub recorded: Recorded,
+    /// How the command ended, if tierscope started one.
+    status: Option<ExitStatus>,
+    /// What the instrument could not tell.
+    losses: Option<String>,
+}
+
+impl Done {
+    /// Tells on stderr what was recorded, and what is missing.
+    pub fn report(&self, plan: &Plan) {
+        if let Some(losses) = &self.losses {
+            eprintln!("tierscope: {losses}");
+        }
+        eprintln!("{}", closing_line(plan, &self.recorded, self.status));
+    }
+}
+
+/// Opens the plan's target on this host, hands it to `record`, and lets go of it.
+///
+/// # Errors
+/// If the machine cannot be opened, or as `record`.
+pub fn on_this_host(
+    plan: &Plan,
+    record: &mut dyn FnMut(&mut dyn Ports) -> Result<Recorded>,
+) -> Result<Done> {
+    if plan.instrument == kernel_damon::NAME {
+        let mut machine = kernel_damon::machine(plan)?;
+        let recorded = record(&mut machine)?;
+        let losses = kernel_damon::losses(&machine);
+        return Ok(Done { recorded, status: None, losses });
+    }
     let module = Module::open()?;
     let mut machine = LiveMachine::open(&plan.selection, Ok(module))?;
-    let recorded = on_terminal(&mut machine, plan, kernel)?;
-    Ok((recorded, machine.finish()?))
-}
-
-fn by_the_kernel(plan: &Plan, kernel: &str) -> Result<Recorded> {
-    let mut machine = kernel_damon::machine(plan)?;
-    let recorded = on_terminal(&mut machine, plan, kernel)?;
-    if let Some(losses) = kernel_damon::losses(&machine) {
-        eprintln!("tierscope: {losses}");
-    }
-    Ok(recorded)
+    let recorded = record(&mut machine)?;
+    Ok(Done { recorded, status: machine.finish()?, losses: None })
 }
 
 fn on_terminal(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Recorded> {
@@ -79,11 +101,36 @@ pub fn record(
     kernel: &str,
     terminal: Option<&mut dyn Write>,
 ) -> Result<Recorded> {
+    record_and_tell(ports, plan, kernel, terminal, &mut |_| ())
+}
+
+/// What there is to tell of a recording while it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It can be opened.
+    Begun,
+    /// A window that ended at this time was committed.
+    Window(Time),
+}
+
+/// As [`record`], and tells `listener` how it goes on.
+///
+/// # Errors
+/// As [`record`].
+pub fn record_and_tell(
+    ports: &mut dyn Ports,
+    plan: &Plan,
+    kernel: &str,
+    terminal: Option<&mut dyn Write>,
+    listener: &mut dyn FnMut(News),
+) -> Result<Recorded> {
     let mut instrument = plan.build_instrument()?;
     let meta = meta(ports, plan, kernel)?.with_settings(&instrument.settings());
     let mut output = Output::create(plan, &meta)?;
-    let mut progress = Progress::new(&mut output, terminal, plan.duration);
-    let until = plan.duration.map_or(tierscope_core::Time::NEVER, |d| ports.now() + d);
+    listener(News::Begun);
+    let mut told = Told { sink: &mut output, listener };
+    let mut progress = Progress::new(&mut told, terminal, plan.duration);
+    let until = plan.duration.map_or(Time::NEVER, |d| ports.now() + d);
     let course = Course { mappings_age: plan.update, ..Course::until(until) };
     let ended = profile(ports, instrument.as_mut(), &course, &mut progress);
     let tally = progress.finish();
@@ -92,6 +139,20 @@ pub fn record(
     let ended = ended?;
     closed?;
     Ok(Recorded { ended, tally })
+}
+
+/// Passes windows on, then tells that they were committed.
+struct Told<'s> {
+    sink: &'s mut dyn Sink,
+    listener: &'s mut dyn FnMut(News),
+}
+
+impl Sink for Told<'_> {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        self.sink.window(window)?;
+        (self.listener)(News::Window(window.snapshot.end));
+        Ok(())
+    }
 }
 
 fn meta(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Meta> {
@@ -160,7 +221,7 @@ fn print_json(plan: &Plan, recorded: &Recorded, status: Option<ExitStatus>) -> R
 
 /// A target that did not last as long as asked for is worth an exit code of its own. A command
 /// may end when it likes: that is what it was started for.
-fn check_complete(plan: &Plan, recorded: &Recorded) -> Result<()> {
+pub(crate) fn check_complete(plan: &Plan, recorded: &Recorded) -> Result<()> {
     let lasted = show_duration(Duration::from_millis(recorded.tally.covered().as_millis() as u64));
     let gone = |cause: String| {
         let dir = plan.output.display();

@@ -135,19 +135,248 @@ fn check(live: &mut Live, golden: &str) {
     assert!(shown == golden, "the screen is\n{}\nand not\n{}", shown.join("\n"), golden.join("\n"));
 }
 
+// 9 MiB in eight rows is 1.25 MiB a row: the hot MiB of window 0 fills four fifths of the first.
 #[test]
-fn print() {
-    let mut live = replay(8, 1);
-    println!("{}", screen(&mut live, 80, 20).join("\n"));
-    println!("{}", screen(&mut live, 120, 24).join("\n"));
-    live.update(Key::Enter);
-    println!("{}", screen(&mut live, 80, 20).join("\n"));
-    press(&mut live, "?");
-    println!("{}", screen(&mut live, 80, 20).join("\n"));
+fn regions_hottest_first() {
+    check(
+        &mut replay(8, 1),
+        "
+redis[100]  telescope bounded, 25 ms / 1 s                                ended
+window 8 of 8 at 8 s · profiler 1.0 % of a CPU (mean 7.2 %) · target 80.0 %
+mapped 9 MiB · hot 2 MiB (22.2 %) · 4 regions · tier placement unknown
+  heat of all: 9 MiB, 1.2 MiB a row, 1 window a column
+0x555555800000                                          %-.....% [heap]
+0x555555940000                                          .*+..... [heap]
+0x555555a80000                                          ..+*.... [heap]
+0x555555bc0000                                          ...-%... [heap]
+0x555555d00000                                          .....%-. [heap]
+0x555555e40000                                          ......@. [heap]
+0x555555f80000                                          ???????? [heap]
+0x7ffc00000000┆                                         ======== [stack]
+                                                             8 s
+▶ regions by heat: 1 to 4 of 4
+         start      size      freq       hot   age level name
+0x555555800000     1 MiB @ 100.0 %     1 MiB     0   PTE [heap]
+0x7ffc00000000     1 MiB =  25.0 %     1 MiB     7   PTE [stack]
+0x555555900000     6 MiB .   0.0 %               7   PMD [heap]
+0x555555f00000     1 MiB         ?               0       [heap]
+? help · q quit · Space pause · Enter/Esc in/out · +/- z/Z zoom · s sort · Tab
+",
+    );
+}
+
+// Of 8 MiB that were looked at in the first process one is always hit, one in a quarter of the
+// samples: 15.6 %.
+#[test]
+fn from_process_to_mapping_to_region_and_back() {
     let mut live = replay(8, 2);
     press(&mut live, "p");
-    println!("{}", screen(&mut live, 80, 20).join("\n"));
+    check(
+        &mut live,
+        "
+redis[100]  telescope bounded, 25 ms / 1 s                                ended
+window 8 of 8 at 8 s · profiler 1.0 % of a CPU (mean 7.2 %) · target 80.0 %
+mapped 18 MiB · hot 2 MiB (11.1 %) · 5 regions · tier placement unknown
+  heat of all: 18 MiB, 3 MiB a row, 1 window a column
+0x555555800000                                          ===....= redis[100]
+0x555555b00000                                          ...===.. [heap]
+0x555555e00000                                          ......@. [heap]
+0x7ffc00000000┆                                         ======== [stack]
+0x555555800000┆                                         ........ redis[101]
+0x555555b00000                                          ........ [heap]
+0x555555e00000                                          ........ [heap]
+0x7ffc00000000┆                                         ???????? [stack]
+                                                             8 s
+▶ processes by heat: 1 to 2 of 2
+         start      size      freq       hot   age level name
+0x555555800000     9 MiB -  15.6 %     2 MiB             redis[100]
+0x555555800000     9 MiB .   0.0 %                       redis[101]
+
+
+? help · q quit · Space pause · Enter/Esc in/out · +/- z/Z zoom · s sort · Tab
+",
+    );
+    live.update(Key::Enter);
+    let lines = screen(&mut live, 80, 20);
+    assert_eq!(lines[3], "  heat of all ▸ redis[100]: 9 MiB, 1.2 MiB a row, 1 window a column");
+    assert_eq!(lines[13], "▶ mappings by heat: 1 to 2 of 2");
+    assert_eq!(lines[15], "0x7ffc00000000     1 MiB =  25.0 %     1 MiB             [stack]");
+    assert_eq!(lines[16], "0x555555800000     8 MiB -  14.3 %     1 MiB             [heap]");
+    live.update(Key::Down);
+    live.update(Key::Enter);
+    let lines = screen(&mut live, 80, 20);
+    assert_eq!(
+        lines[3],
+        "  heat of all ▸ redis[100] ▸ [heap]: 8 MiB, 1 MiB a row, 1 window a column"
+    );
+    assert_eq!(lines[4], "0x555555800000                                          @......@ [heap]");
+    assert_eq!(lines[13], "▶ regions by heat: 1 to 3 of 3");
+    live.update(Key::Enter);
+    let lines = screen(&mut live, 100, 20);
+    assert!(lines[3].contains("▸ [heap] ▸ 0x555555800000-0x555555900000: 1 MiB, 128 KiB a row"));
+    (0..3).for_each(|_| live.update(Key::Esc));
+    assert_eq!(screen(&mut live, 80, 20)[13], "▶ processes by heat: 1 to 2 of 2");
+    live.update(Key::Esc);
+    assert_eq!(screen(&mut live, 80, 20)[13], "▶ processes by heat: 1 to 2 of 2");
+}
+
+// Seconds 1, 2, 3, … of the recording; from 0 at double speed.
+#[test]
+fn a_replay_plays_pauses_and_seeks() {
+    let start = Start::Replay { from: Duration::ZERO, speed: 2.0 };
+    let mut live = Live::new(recording(8, 1, true), start, Color::None);
+    let at = |live: &mut Live| {
+        let lines = screen(live, 80, 20);
+        let window = lines[1].split(" at ").next().unwrap().to_string();
+        (window, lines[0].rsplit("  ").next().unwrap().trim().to_string())
+    };
+    let is = |window: &str, motion: &str| (format!("window {window} of 8"), motion.to_string());
+    assert_eq!(at(&mut live), is("1", "playing ×2"));
+    assert_eq!(live.due(), Some(Duration::from_millis(500)));
+    live.advance(Duration::from_millis(1000));
+    assert_eq!(at(&mut live), is("3", "playing ×2"));
+    press(&mut live, " ");
+    live.advance(Duration::from_secs(10));
+    assert_eq!((at(&mut live), live.due()), (is("3", "paused"), None));
+    press(&mut live, ">");
+    assert_eq!(at(&mut live), is("4", "paused"));
+    press(&mut live, "<<");
+    assert_eq!(at(&mut live), is("2", "paused"));
+    press(&mut live, " ]");
+    assert_eq!(at(&mut live), is("2", "playing ×4"));
+    live.update(Key::End);
+    assert_eq!(at(&mut live), is("8", "ended"));
+    live.update(Key::Home);
+    assert_eq!(at(&mut live), is("1", "paused"));
+}
+
+#[test]
+fn a_screen_of_the_newest_goes_along_unless_it_is_held() {
     let mut live = Live::new(recording(8, 1, false), Start::Newest, Color::None);
-    println!("{}", screen(&mut live, 80, 20).join("\n"));
-    println!("{}", screen(&mut live, 40, 20).join("\n"));
+    assert!(screen(&mut live, 80, 20)[0].ends_with("following"));
+    press(&mut live, " ");
+    assert!(screen(&mut live, 80, 20)[0].ends_with("paused"));
+    press(&mut live, " ");
+    live.end("the target has ended; q quits");
+    let lines = screen(&mut live, 80, 20);
+    assert!(lines[0].ends_with("ended"), "{}", lines[0]);
+    assert_eq!(lines[19], "the target has ended; q quits");
+    assert!(!live.quits());
+    press(&mut live, "q");
+    assert!(live.quits());
+}
+
+// Two windows a column: the hot MiB is in a row for half of it.
+#[test]
+fn zooms_time_and_addresses() {
+    let mut live = replay(100, 1);
+    screen(&mut live, 80, 20);
+    press(&mut live, "Z");
+    let lines = screen(&mut live, 80, 20);
+    assert_eq!(lines[3], "  heat of all: 9 MiB, 1.2 MiB a row, 2 windows a column");
+    assert_eq!(lines[12].split_whitespace().collect::<Vec<_>>(), ["4", "s", "1", "min", "40", "s"]);
+    press(&mut live, "z+");
+    let lines = screen(&mut live, 80, 20);
+    assert_eq!(lines[3], "  heat of all: 4.5 MiB, zoomed, 640 KiB a row, 1 window a column");
+    assert!(lines[4].starts_with("0x555555a40000"), "{}", lines[4]);
+    live.update(Key::Tab);
+    live.update(Key::Up);
+    let lines = screen(&mut live, 80, 20);
+    assert!(lines[4].starts_with("0x5555559a0000"), "{}", lines[4]);
+    press(&mut live, "0");
+    assert!(screen(&mut live, 80, 20)[4].starts_with("0x555555800000"));
+}
+
+#[test]
+fn sorts_and_tabulates() {
+    let mut live = replay(8, 1);
+    let first = |live: &mut Live| {
+        let lines = screen(live, 80, 20);
+        (lines[13].clone(), lines[15].split_whitespace().next().unwrap().to_string())
+    };
+    let is = |title: &str, start: &str| (format!("▶ {title}"), start.to_string());
+    press(&mut live, "ss");
+    assert_eq!(first(&mut live), is("regions by size: 1 to 4 of 4", "0x555555900000"));
+    press(&mut live, "ss");
+    assert_eq!(first(&mut live), is("regions by address: 1 to 4 of 4", "0x555555800000"));
+    press(&mut live, "m");
+    assert_eq!(first(&mut live), is("mappings by address: 1 to 2 of 2", "0x555555800000"));
+}
+
+#[test]
+fn says_what_is_missing() {
+    let mut live = Live::new(recording(0, 1, false), Start::Newest, Color::None);
+    assert_eq!(screen(&mut live, 80, 20)[2], "waiting for the first window to end");
+    let lines = screen(&mut live, 59, 20);
+    assert_eq!(lines[0], "too small: 59 × 20");
+    assert_eq!(lines[1], "at least 60 × 16 needed");
+    let mut live = replay(8, 1);
+    press(&mut live, "?");
+    let lines = screen(&mut live, 60, 16);
+    assert_eq!(lines[0], "keys (any key goes back)");
+    assert_eq!(lines[14], "q                  quit");
+}
+
+// A recording with colours: the hottest cell is the brightest, in either palette.
+#[test]
+fn colours_are_those_of_the_reports() {
+    use ratatui::style::Color as Paint;
+    for (color, hottest) in
+        [(Color::Ansi256, Paint::Indexed(231)), (Color::True, Paint::Rgb(255, 255, 220))]
+    {
+        let start = Start::Replay { from: Duration::from_secs(3600), speed: 1.0 };
+        let mut live = Live::new(recording(8, 1, true), start, color);
+        while !live.prepare(80, 20) {}
+        let mut terminal = Terminal::new(TestBackend::new(80, 20)).unwrap();
+        terminal.draw(|frame| live.draw(frame)).unwrap();
+        let buffer = terminal.backend().buffer();
+        // Row 6 holds the MiB that window 7 of 8 hit, and no other.
+        assert_eq!(buffer[(62, 9)].bg, hottest);
+        assert_ne!(buffer[(61, 9)].bg, hottest);
+    }
+}
+
+/// Every key that does something, and some that do nothing.
+fn any_key() -> impl Strategy<Value = Key> {
+    let others = [
+        Key::Up,
+        Key::Down,
+        Key::Left,
+        Key::Right,
+        Key::PageUp,
+        Key::PageDown,
+        Key::Home,
+        Key::End,
+        Key::Enter,
+        Key::Esc,
+        Key::Tab,
+    ];
+    let chars = "hjklHL+-zZ0pmrs <>[]?x".chars().map(Key::Char);
+    prop::sample::select(chars.chain(others).collect::<Vec<_>>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    // Whatever is pressed, on whatever terminal, something is shown, and widening brings back all.
+    #[test]
+    fn no_keys_lead_astray(
+        keys in prop::collection::vec(any_key(), 0..40),
+        (width, height) in (1u16..150, 1u16..60),
+    ) {
+        let mut live = replay(30, 2);
+        screen(&mut live, width, height);
+        for key in keys {
+            live.update(key);
+            live.advance(Duration::from_millis(300));
+            screen(&mut live, width, height);
+            prop_assert!(live.shown().is_some_and(|index| index < 30));
+        }
+        live.update(Key::Char('x'));
+        (0..40).for_each(|_| live.update(Key::Esc));
+        press(&mut live, "0");
+        let lines = screen(&mut live, 80, 20);
+        prop_assert!(lines[3].contains("heat of all: 18 MiB"), "{}", lines[3]);
+        prop_assert!(!live.quits());
+    }
 }

@@ -253,13 +253,14 @@ mod tests {
         assert!(addresses.is_whole() && rows(&addresses) == [(0, 1), (1, 2), (2, 3)]);
     }
 
-    // Heap and stack of two processes, each stack terabytes above its heap, in eight rows.
+    // Heap and stack of two processes, each stack terabytes above its heap: 18 pages in eight rows
+    // are three pages a row.
     #[test]
     fn every_area_has_a_row_and_none_shows_a_gap() {
         let far = 1 << 33;
         let process = |space| [(space, 0, 8), (space, far, far + 1)];
         let addresses = of(&[process(0), process(1)].concat(), 8);
-        let expected = [(0, 4), (4, 8), (far, far + 1)];
+        let expected = [(0, 3), (3, 6), (6, 8), (far, far + 1)];
         assert_eq!(rows(&addresses), [expected, expected].concat());
     }
 

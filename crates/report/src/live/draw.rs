@@ -331,6 +331,7 @@ impl Canvas<'_> {
             style::Shade::Indexed(index) => (' ', Style::new().bg(Paint::Indexed(index))),
             style::Shade::Rgb(r, g, b) => (' ', Style::new().bg(Paint::Rgb(r, g, b))),
         };
+        let style = style.remove_modifier(Modifier::REVERSED);
         self.text(x, y, text.encode_utf8(&mut [0; 4]), style);
     }
 

@@ -124,6 +124,12 @@ impl Live {
         self.shown.as_ref().map(|shown| shown.index)
     }
 
+    /// Whether another window is to be shown than [`Live::prepare`] has read.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.timeline.head() != self.shown()
+    }
+
     /// What is shown.
     #[must_use]
     pub fn recording(&self) -> &Recording {

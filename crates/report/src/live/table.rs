@@ -1,10 +1,10 @@
 //! The table below the heatmap: processes, mappings or regions of the shown window.
 
 use tierscope_core::metrics::HOT_FREQUENCY;
-use tierscope_core::{Level, Mapping, Mappings, Range, Region, SpaceId};
-use tierscope_record::backing_name;
+use tierscope_core::{Level, Mappings, Range, Region, SpaceId};
 
 use super::focus::Scope;
+use crate::names;
 
 /// What a row is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -279,11 +279,7 @@ fn processes(layout: &Mappings, regions: &[Region], scope: &Scope) -> Vec<Row> {
 pub(crate) fn label(layout: &Mappings, range: &Range) -> String {
     let Some(mapping) = layout.find(range) else { return "not mapped".into() };
     let more = if range.end > mapping.range.end { " …" } else { "" };
-    format!("{}{more}", mapping_label(mapping))
-}
-
-fn mapping_label(mapping: &Mapping) -> &str {
-    if mapping.name.is_empty() { backing_name(mapping.backing) } else { &mapping.name }
+    format!("{}{more}", names::label(mapping))
 }
 
 /// The name of a row of that kind.
@@ -302,7 +298,7 @@ pub(crate) fn space_label(layout: &Mappings, space: SpaceId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_core::{Backing, Space, Time};
+    use tierscope_core::{Backing, Mapping, Space, Time};
 
     const PAGE: u64 = 4096;
 

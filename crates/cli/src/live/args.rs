@@ -1,0 +1,119 @@
+//! Flags of `tierscope live`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args};
+use tierscope_report::live::SPEEDS;
+
+use crate::args::When;
+use crate::how::HowArgs;
+use crate::units;
+
+/// What cannot be replayed.
+const TARGETS: [&str; 3] = ["pid", "cgroup", "program"];
+
+/// Flags of `tierscope live`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("what").required(true).args(["pid", "cgroup", "replay", "program"])))]
+pub struct LiveArgs {
+    /// Watch the process PID
+    #[arg(short, long, value_name = "PID")]
+    pub pid: Option<u32>,
+
+    /// With -p: watch its descendants as well, those to come included
+    #[arg(long, requires = "pid", conflicts_with_all = ["cgroup", "program", "replay"])]
+    pub children: bool,
+
+    /// Watch all processes of a cgroup (version 2) and of those below it
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+
+    /// Start COMMAND and watch it with all its descendants; if it still runs at the end, it is
+    /// ended with SIGTERM. Its input is empty
+    #[arg(last = true, value_name = "COMMAND")]
+    pub program: Vec<OsString>,
+
+    /// Show a recording instead; one that is still being written is followed
+    #[arg(long, value_name = "DIR")]
+    pub replay: Option<PathBuf>,
+
+    /// With --replay: where to begin, as time since the recording began
+    #[arg(short, long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(conflicts_with_all = TARGETS)]
+    pub time: Option<Duration>,
+
+    /// With --replay: so many times as fast as it was recorded
+    #[arg(long, value_name = "N", default_value = "1", value_parser = speed)]
+    #[arg(conflicts_with_all = TARGETS)]
+    pub speed: f64,
+
+    /// Keep the recording in this directory, which must be new or empty; without it the recording
+    /// is in a temporary one (TMPDIR) and removed at the end
+    #[arg(short, long, value_name = "DIR", conflicts_with = "replay")]
+    pub output: Option<PathBuf>,
+
+    /// Where what COMMAND prints goes; without it, nowhere: the screen is taken
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "cgroup", "replay"])]
+    pub command_output: Option<PathBuf>,
+
+    /// The instrument and its settings.
+    #[command(flatten)]
+    pub how: HowArgs,
+
+    /// Use colours; without them density is shown by characters
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "always"
+    )]
+    pub color: When,
+}
+
+/// A speed of a replay: `1`, `0.5`, `20`.
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().ok().filter(|speed| SPEEDS.contains(speed));
+    speed.ok_or_else(|| {
+        format!("not a speed: give a number from {} to {}", SPEEDS.start, SPEEDS.end)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::args::{Command, parse};
+
+    fn live(flags: &str) -> Result<super::LiveArgs, clap::Error> {
+        let line = format!("tierscope live {flags}");
+        match parse(line.split_whitespace().map(Into::into))?.command {
+            Command::Live(args) => Ok(args),
+            _ => unreachable!("it says live"),
+        }
+    }
+
+    #[test]
+    fn one_thing_to_show_and_no_more() {
+        for right in
+            ["-p 1", "--cgroup x", "-- sleep 1", "--replay d -t 3m --speed 0.5", "-p 1 -o d"]
+        {
+            assert!(live(right).is_ok(), "{right}");
+        }
+        for wrong in [
+            "",
+            "-p 1 --replay d",
+            "-p 1 -t 3m",
+            "--replay d -o e",
+            "--replay d --speed 0",
+            "--replay d --speed nan",
+            "-p 1 --speed 2",
+            "-p 1 --command-output f",
+        ] {
+            assert!(live(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(live("--replay d --speed 20").unwrap().speed, 20.0);
+    }
+}
