@@ -7,12 +7,18 @@
 //! Formats: `doc/lz4_Frame_format.md` and `doc/lz4_Block_format.md` of the LZ4 project. Any LZ4
 //! reader reads them.
 
-/// Magic number; version 1, independent blocks, no checksums, no content size; blocks of up to
-/// 4 MiB; checksum of the descriptor.
-const HEADER: [u8; 7] = [0x04, 0x22, 0x4d, 0x18, 0x60, 0x70, 0x73];
+/// Magic number; version 1, independent blocks, no checksums, no content size.
+const MAGIC: [u8; 5] = [0x04, 0x22, 0x4d, 0x18, 0x60];
 
-/// Bytes of a block before it is compressed, at most.
-const BLOCK: usize = 4 << 20;
+/// Bytes of a block before it is compressed, at most; how the descriptor says so, and the
+/// descriptor's checksum. Readers set aside memory of that size before they read a byte: a small
+/// column in blocks of 4 MiB would cost them thousands of page faults.
+const BLOCKS: [(usize, [u8; 2]); 4] = [
+    (64 << 10, [0x40, 0x82]),
+    (256 << 10, [0x50, 0xfb]),
+    (1 << 20, [0x60, 0x51]),
+    (4 << 20, [0x70, 0x73]),
+];
 
 /// Set in the size of a block that is stored as it is.
 const STORED: u32 = 1 << 31;
@@ -28,8 +34,11 @@ const NO_MATCH: usize = 5;
 
 /// Appends a frame that holds `column`, values of `width` bytes.
 pub(crate) fn frame(column: &[u8], width: usize, out: &mut Vec<u8>) {
-    out.extend_from_slice(&HEADER);
-    for part in column.chunks(BLOCK) {
+    let fits = |(block, _): &&(usize, [u8; 2])| *block >= column.len();
+    let (block_size, descriptor) = *BLOCKS.iter().find(fits).unwrap_or(&BLOCKS[3]);
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&descriptor);
+    for part in column.chunks(block_size) {
         let size_at = out.len();
         out.extend_from_slice(&[0; 4]);
         block(part, width, out);
@@ -128,7 +137,8 @@ mod tests {
 
     /// Reads a frame byte by byte, as the format says.
     fn read(frame: &[u8]) -> Vec<u8> {
-        assert_eq!(frame[..7], HEADER);
+        assert_eq!(frame[..5], MAGIC);
+        let (most, _) = BLOCKS.into_iter().find(|(_, bytes)| frame[5..7] == *bytes).unwrap();
         let mut at = 7;
         let mut data = Vec::new();
         loop {
@@ -139,11 +149,16 @@ mod tests {
             match size {
                 0 => break,
                 _ if size & STORED != 0 => data.extend_from_slice(body),
-                _ => data.extend(read_block(body)),
+                _ => data.extend(checked(read_block(body), most)),
             }
         }
         assert_eq!(at, frame.len());
         data
+    }
+
+    fn checked(block: Vec<u8>, most: usize) -> Vec<u8> {
+        assert!(block.len() <= most, "larger than the descriptor says");
+        block
     }
 
     fn read_block(block: &[u8]) -> Vec<u8> {
@@ -210,8 +225,36 @@ mod tests {
 
     #[test]
     fn large_columns_take_several_blocks() {
-        let column = vec![7; 2 * BLOCK + 5];
+        let column = vec![7; (8 << 20) + 5];
         assert_eq!(read(&framed(&column, 1)), column);
+    }
+
+    #[test]
+    fn blocks_are_no_larger_than_the_column_needs() {
+        for (bytes, descriptor) in [(1, 0x40), (64 << 10, 0x40), (65_537, 0x50), (1 << 21, 0x70)] {
+            assert_eq!(framed(&vec![7; bytes], 1)[5], descriptor, "{bytes} bytes");
+        }
+    }
+
+    // The second byte of XXH32 of flags and descriptor, by the frame format.
+    #[test]
+    fn descriptors_carry_their_checksum() {
+        for (_, [block, checksum]) in BLOCKS {
+            assert_eq!((xxh32(&[MAGIC[4], block]) >> 8) as u8, checksum);
+        }
+    }
+
+    /// XXH32 with seed 0 of fewer than four bytes: `doc/xxhash_spec.md` of the xxHash project.
+    fn xxh32(bytes: &[u8]) -> u32 {
+        const PRIMES: [u32; 5] = [0x9e37_79b1, 0x85eb_ca77, 0xc2b2_ae3d, 0x27d4_eb2f, 0x1656_67b1];
+        let mut hash = PRIMES[4].wrapping_add(bytes.len() as u32);
+        for byte in bytes {
+            hash = hash.wrapping_add(u32::from(*byte).wrapping_mul(PRIMES[4]));
+            hash = hash.rotate_left(11).wrapping_mul(PRIMES[0]);
+        }
+        hash = (hash ^ hash >> 15).wrapping_mul(PRIMES[1]);
+        hash = (hash ^ hash >> 13).wrapping_mul(PRIMES[2]);
+        hash ^ hash >> 16
     }
 
     proptest! {
