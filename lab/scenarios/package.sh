@@ -12,9 +12,9 @@ root=/root-of-host
 ln -s /proc/self/fd /dev/fd
 for dir in proc sys dev; do mount --bind /$dir $root/$dir; done
 mount -t tmpfs run $root/run
-mount -t tmpfs tmp $root/tmp
-mkdir $root/tmp/out
-mount --bind /out $root/tmp/out
+# Not over /tmp: the source tree may lie there.
+mkdir $root/run/out
+mount --bind /out $root/run/out
 # The only kernel is the one that runs, its headers where the lab unpacked them.
 mount -t tmpfs modules $root/usr/lib/modules
 mkdir $root/lib/modules/"$kernel"
@@ -34,7 +34,7 @@ mkdir -p $root/var/lib/dkms
 [ "$compile" = yes ] || cp -r /out/dkms/tierscope $root/var/lib/dkms/
 
 in_host() { chroot $root /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive "$@"; }
-package() { echo "/tmp/out/tierscope_$1-1_amd64.deb"; }
+package() { echo "/run/out/tierscope_$1-1_amd64.deb"; }
 # status VERSION: the module of that version is installed, and of no other.
 status() {
     said=$(in_host dkms status)
@@ -52,12 +52,12 @@ zcat $root/usr/share/man/man1/tierscope-record.1.gz >/tmp/page
 grep -q 'EXIT STATUS' /tmp/page
 sleep 1000 &
 target=$!
-in_host tierscope record -p "$target" --duration 2s -o /tmp/first
+in_host tierscope record -p "$target" --duration 2s -o /run/first
 says_target() {
     in_host tierscope report summary "$1" >/tmp/summary
     grep -q '^target' /tmp/summary
 }
-says_target /tmp/first
+says_target /run/first
 
 # An administrator's own settings, and the service's own command line.
 conf=$root/etc/tierscope/default.conf
@@ -93,7 +93,7 @@ status "$new"
 [ ! -e $root/usr/src/tierscope-"$old" ]
 cmp $conf /tmp/conf
 test -c /dev/tierscope
-in_host tierscope record -p "$target" --duration 2s -o /tmp/second
+in_host tierscope record -p "$target" --duration 2s -o /run/second
 says_target /var/lib/tierscope/default
 kill "$target"
 
