@@ -180,15 +180,21 @@ fn package(matrix: &Matrix, _: &Path) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Runs an example of ours that prints its figures as the last line, and tells how.
+/// Runs an example of ours, which prints its figures last, and tells how.
 fn example(package: &str, name: &str, arguments: &[String]) -> Result<(Value, String)> {
     let words = ["run", "--quiet", "--package", package, "--example", name, "--"];
     let command = format!("cargo {} {}", words.join(" "), arguments.join(" "));
     let mut cargo = Command::new("cargo");
     cargo.args(words).args(arguments).current_dir(paths::root());
     let output = command::capture(&mut cargo)?;
-    let last = output.lines().last().unwrap_or_default();
-    Ok((serde_json::from_str(last).unwrap_or(Value::Null), command))
+    Ok((figures(&output), command))
+}
+
+/// The object that ends what a program printed; null if none does.
+fn figures(output: &str) -> Value {
+    let begins = output.lines().rfind(|line| line.starts_with('{'));
+    let at = begins.map_or(0, |line| line.as_ptr().addr() - output.as_ptr().addr());
+    serde_json::from_str(&output[at..]).unwrap_or(Value::Null)
 }
 
 /// The median of [`RUNS`] runs of our command.
@@ -219,4 +225,24 @@ fn text(path: &Path) -> Result<&str> {
 fn number(figures: &Value, pointer: &str) -> Result<f64> {
     let missing = || Error::new(Kind::Job, pointer, format!("not in the figures {figures}"));
     figures.pointer(pointer).and_then(Value::as_f64).ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_the_object_at_the_end() {
+        let value = |text| figures(text).pointer("/a").and_then(Value::as_f64);
+        assert_eq!(value("made in 3 s\n{\"a\": 1}\n"), Some(1.0));
+        assert_eq!(value("{\n  \"a\": 2\n}\n"), Some(2.0));
+        assert_eq!(value("{\"a\": 3}\n{\"a\": 4}\n"), Some(4.0));
+        assert_eq!(value("nothing"), None);
+    }
+
+    #[test]
+    fn a_figure_that_is_not_there_is_named() {
+        let error = number(&Value::Null, "/frame_ms/all/p95").unwrap_err().to_string();
+        assert!(error.contains("/frame_ms/all/p95"), "{error}");
+    }
 }
