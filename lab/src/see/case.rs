@@ -68,7 +68,7 @@ pub(super) const CASES: &[Case] = &[
         guided: WITHIN_A_SECOND,
         article: THE_ARTICLES,
         cpu_ratio: Some(1.0),
-        pairs: 25,
+        pairs: 240,
         ..PLAIN
     },
     Case {
