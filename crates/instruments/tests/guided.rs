@@ -89,23 +89,27 @@ fn finds_scattered_ranges_within_ten_seconds() {
     assert!(found.is_some_and(|time| time <= 10 * SECOND), "{found:?}");
 }
 
-// The hot range jumps after two seconds.
+// The hot range jumps every two seconds: what it left in earlier steps must not pass for a target
+// that sleeps.
 #[test]
-fn follows_a_phase_change_within_a_second() {
-    let (before, after) = (r(3 * GIB, 13 * GIB), r(700 * GIB, 710 * GIB));
-    let change = Time(2_000_000_000);
-    let mut early = random_touches(&[before], 3_000_000, 5);
-    let mut late = random_touches(&[after], 3_000_000, 6);
-    let workload =
-        Box::new(
-            move |from: Time, to: Time, touch: &mut dyn FnMut(_)| {
-                if from < change { early(from, to, touch) } else { late(from, to, touch) }
-            },
-        );
+fn follows_every_phase_change_within_a_second() {
+    const STEP: u64 = 2_000_000_000;
+    let place = |step: u64| r((3 + 150 * step) * GIB, (13 + 150 * step) * GIB);
+    let mut steps: Vec<_> =
+        (0..5).map(|step| random_touches(&[place(step)], 3_000_000, step)).collect();
+    let workload = Box::new(move |from: Time, to: Time, touch: &mut dyn FnMut(_)| {
+        steps[(from.0 / STEP).min(4) as usize](from, to, touch);
+    });
     let mut toy = Toy::new(&[r(0, TIB)], workload);
-    let (_, kept) = run(&mut toy, &mut guided(), 4.0);
-    let found = detected(&kept, &[after].into_iter().collect(), change, 0.95);
-    assert!(found.is_some_and(|time| time <= SECOND), "{found:?}");
+    let (_, mut kept) = run(&mut toy, &mut guided(), 10.0);
+    let mut all = std::mem::take(&mut kept.snapshots);
+    for step in 0..5 {
+        let later = all.partition_point(|snapshot| snapshot.end.0 <= (step + 1) * STEP);
+        kept.snapshots = all.drain(..later).collect();
+        let truth = [place(step)].into_iter().collect();
+        let found = detected(&kept, &truth, Time(step * STEP), 0.95);
+        assert!(found.is_some_and(|time| time <= SECOND), "step {step}: {found:?}");
+    }
 }
 
 // Everything is hot: 8 GiB at a budget that pays for a table or two. Work stays within the budget.

@@ -215,7 +215,9 @@ impl Guided {
         }
         // Not one touch since the last burst while others were touched: the heat has moved on. But
         // where nearly all is quiet the target itself was, and comes back to where it left.
-        let moved = 3 * (self.tables.len() - self.quiet.len()) >= self.quiet.len();
+        // Tables that heat left long ago say nothing of it.
+        let left_now = self.quiet.iter().filter(|key| self.tables[*key].hot_before() > 0).count();
+        let moved = 3 * (self.tables.len() - self.quiet.len()) >= left_now;
         let fade = if moved { HORIZON as u32 } else { left };
         for key in &self.quiet {
             self.tables.get_mut(key).expect("quiet tables are known").fade(fade);
