@@ -16,6 +16,7 @@ pub mod man;
 pub mod newest;
 mod output;
 pub mod plan;
+mod plot;
 pub mod progress;
 pub mod record;
 pub mod report;

@@ -29,6 +29,7 @@ pub use heat::{Heat, HeatPart};
 pub use meta::{Machine, Meta};
 pub use recorder::Recorder;
 pub use recording::{Frame, Recording};
+pub use series::civil;
 pub use store::{Memory, Source, Store};
 pub use table::{FORMAT, Table};
 pub use tiles::{BINS, Bin, FANOUT, share_of, windows_in};

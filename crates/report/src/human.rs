@@ -43,22 +43,9 @@ pub(crate) fn percent(share: f64) -> String {
 /// `2026-11-20 16:14:02 UTC`.
 pub(crate) fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (year, month, day) = civil(seconds / 86_400);
+    let (year, month, day) = tierscope_record::civil(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
-}
-
-/// Year, month and day of the Gregorian calendar. Years are counted from March, so that the leap
-/// day is the last of its year; 400 years have 146,097 days.
-fn civil(days_since_1970: u64) -> (u64, u64, u64) {
-    let days = days_since_1970 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
-    let year = year + era * 400;
-    if month < 10 { (year, month + 3, day_of_month) } else { (year + 1, month - 9, day_of_month) }
 }
 
 /// The tail of `text` in at most `width` characters: of a path, the end tells more.

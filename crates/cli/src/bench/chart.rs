@@ -3,13 +3,11 @@
 use std::fmt::Write;
 
 use super::{Outcome, Report};
+use crate::plot::{Plot, TOP, WIDTH, escaped};
 
-const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 360.0;
-const LEFT: f64 = 50.0;
-const TOP: f64 = 40.0;
+/// For the names of contenders.
 const RIGHT: f64 = 170.0;
-const BOTTOM: f64 = 40.0;
 
 /// Colours of contenders (Okabe and Ito's, told apart by everybody), then the same dashed.
 const COLOURS: [&str; 7] =
@@ -17,70 +15,28 @@ const COLOURS: [&str; 7] =
 
 /// F1 of each contender over simulated time, with the changes of the hot set.
 pub(super) fn draw(report: &Report) -> String {
-    let end = report.seconds.max(1e-9);
-    let x = |seconds: f64| LEFT + (seconds / end).min(1.0) * (WIDTH - LEFT - RIGHT);
-    let y = |share: f64| HEIGHT - BOTTOM - share.clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM);
-    let mut svg = String::new();
-    // Writing to a string does not fail.
-    let _ = writeln!(
-        svg,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">
-<rect width="100%" height="100%" fill="white"/>
-<text x="{LEFT}" y="16">F1 over simulated time: {}</text>"#,
-        escaped(&report.about)
-    );
-    for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
-        let at = y(share);
-        let _ = writeln!(
-            svg,
-            r##"<line x1="{LEFT}" x2="{}" y1="{at:.1}" y2="{at:.1}" stroke="#ddd"/><text x="{}" y="{:.1}" text-anchor="end">{share}</text>"##,
-            WIDTH - RIGHT,
-            LEFT - 6.0,
-            at + 4.0
-        );
-    }
-    for tenth in 0..=10 {
-        let seconds = end * f64::from(tenth) / 10.0;
-        let _ = writeln!(
-            svg,
-            r#"<text x="{:.1}" y="{}" text-anchor="middle">{seconds:.1} s</text>"#,
-            x(seconds),
-            HEIGHT - 20.0
-        );
-    }
+    let title = format!("F1 over simulated time: {}", report.about);
+    let mut plot = Plot::new(&title, HEIGHT, RIGHT, report.seconds);
     for detection in report.outcomes.first().map_or(&[][..], |outcome| &outcome.detections[1..]) {
-        let at = x(detection.from_seconds);
-        let _ = writeln!(
-            svg,
-            r##"<line x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{}" stroke="#888" stroke-dasharray="4 3"/>"##,
-            HEIGHT - BOTTOM
-        );
+        plot.change(detection.from_seconds, None);
     }
     for (index, outcome) in report.outcomes.iter().enumerate() {
-        line(&mut svg, index, outcome, &x, &y);
+        line(&mut plot, index, outcome);
     }
-    svg.push_str("</svg>\n");
-    svg
+    plot.finish()
 }
 
-fn line(
-    svg: &mut String,
-    index: usize,
-    outcome: &Outcome,
-    x: &impl Fn(f64) -> f64,
-    y: &impl Fn(f64) -> f64,
-) {
+fn line(plot: &mut Plot, index: usize, outcome: &Outcome) {
     let colour = COLOURS[index % COLOURS.len()];
     let dash = if index < COLOURS.len() { "" } else { r#" stroke-dasharray="5 3""# };
-    let points = outcome.windows.iter().map(|row| (x(row.end_seconds), y(row.f1().unwrap_or(0.0))));
-    let points: Vec<String> = points.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    let points =
+        plot.points(outcome.windows.iter().map(|row| (row.end_seconds, row.f1().unwrap_or(0.0))));
     let at = TOP + 16.0 * index as f64;
     let from = WIDTH - RIGHT + 14.0;
     let _ = writeln!(
-        svg,
-        r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="1.5"{dash}/>
+        plot.svg,
+        r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"{dash}/>
 <line x1="{from}" x2="{}" y1="{at}" y2="{at}" stroke="{colour}" stroke-width="2"{dash}/><text x="{}" y="{}">{}</text>"#,
-        points.join(" "),
         from + 24.0,
         from + 30.0,
         at + 4.0,
@@ -127,8 +83,4 @@ fn section(html: &mut String, report: &Report) {
         );
     }
     let _ = writeln!(html, "</table>\n{}", draw(report));
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -20,5 +20,6 @@ mod recorder;
 mod retention;
 
 pub use directory::{Member, is_series, members, newest};
+pub use name::civil;
 pub use recorder::SeriesRecorder;
 pub use retention::Retention;

@@ -27,9 +27,9 @@ pub(super) fn began(text: &str) -> Option<SystemTime> {
     (name(time) == text).then_some(time)
 }
 
-/// Year, month and day of the Gregorian calendar. Years are counted from March, so that the leap
+/// Year, month and day of the Gregorian calendar, in UTC. Years are counted from March, so that the leap
 /// day is the last of its year; 400 years have 146,097 days.
-fn civil(days_since_1970: u64) -> (u64, u64, u64) {
+pub fn civil(days_since_1970: u64) -> (u64, u64, u64) {
     let days = days_since_1970 + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -7,12 +7,12 @@
 #[path = "../../../hw/tests/oracles/naive.rs"]
 mod naive;
 #[path = "../../../hw/tests/oracles/naive_mmu.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "hw's own tests use the rest")]
 mod naive_mmu;
 mod naive_os;
 mod pair;
 #[path = "../../../hw/tests/oracles/replay.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "hw's own tests use the rest")]
 mod replay;
 
 use pair::Pair;

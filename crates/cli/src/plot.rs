@@ -1,0 +1,119 @@
+//! Shares over time, as SVG: frame, scales, changes of the hot set. What is drawn in it is its
+//! user's.
+
+use std::fmt::Write;
+
+/// Units of the drawing, left to right.
+pub(crate) const WIDTH: f64 = 900.0;
+/// Above the frame.
+pub(crate) const TOP: f64 = 40.0;
+const LEFT: f64 = 50.0;
+const BOTTOM: f64 = 40.0;
+
+/// A drawing in the making.
+pub(crate) struct Plot {
+    height: f64,
+    right: f64,
+    /// The last second.
+    end: f64,
+    pub(crate) svg: String,
+}
+
+impl Plot {
+    /// The empty frame from 0 s to `end`; `right` is left free beside it.
+    pub(crate) fn new(title: &str, height: f64, right: f64, end: f64) -> Self {
+        let mut plot = Plot { height, right, end: end.max(1e-9), svg: String::new() };
+        // Writing to a string does not fail, here and below.
+        let _ = writeln!(
+            plot.svg,
+            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">
+<rect width="100%" height="100%" fill="white"/>
+<text x="{LEFT}" y="16">{}</text>"#,
+            escaped(title)
+        );
+        plot.scales();
+        plot
+    }
+
+    fn scales(&mut self) {
+        for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
+            let at = self.y(share);
+            let _ = writeln!(
+                self.svg,
+                r##"<line x1="{LEFT}" x2="{}" y1="{at:.1}" y2="{at:.1}" stroke="#ddd"/><text x="{}" y="{:.1}" text-anchor="end">{share}</text>"##,
+                WIDTH - self.right,
+                LEFT - 6.0,
+                at + 4.0
+            );
+        }
+        for tenth in 0..=10 {
+            let seconds = self.end * f64::from(tenth) / 10.0;
+            let _ = writeln!(
+                self.svg,
+                r#"<text x="{:.1}" y="{}" text-anchor="middle">{seconds:.1} s</text>"#,
+                self.x(seconds),
+                self.height - 20.0
+            );
+        }
+    }
+
+    fn x(&self, seconds: f64) -> f64 {
+        LEFT + (seconds / self.end).min(1.0) * (WIDTH - LEFT - self.right)
+    }
+
+    fn y(&self, share: f64) -> f64 {
+        self.height - BOTTOM - share.clamp(0.0, 1.0) * (self.height - TOP - BOTTOM)
+    }
+
+    /// A change of the hot set, with its cause where there is room for it.
+    pub(crate) fn change(&mut self, seconds: f64, cause: Option<&str>) {
+        let at = self.x(seconds);
+        let _ = write!(
+            self.svg,
+            r##"<line x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{}" stroke="#888" stroke-dasharray="4 3"/>"##,
+            self.height - BOTTOM
+        );
+        if let Some(cause) = cause {
+            let (x, y) = (at + 3.0, TOP - 6.0);
+            let _ = write!(
+                self.svg,
+                r##"<text x="{x:.1}" y="{y}" fill="#666">{}</text>"##,
+                escaped(cause)
+            );
+        }
+        self.svg.push('\n');
+    }
+
+    /// Seconds and shares, as a polyline wants them.
+    pub(crate) fn points(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
+        let point = |(seconds, share)| format!("{:.1},{:.1}", self.x(seconds), self.y(share));
+        points.map(point).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The whole drawing.
+    pub(crate) fn finish(mut self) -> String {
+        self.svg.push_str("</svg>\n");
+        self.svg
+    }
+}
+
+/// Text for an element of SVG or HTML.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // 900 wide without 50 and 50 beside the frame, 180 high without 40 and 40.
+    #[test]
+    fn points_lie_within_the_frame() {
+        let plot = Plot::new("a < b", 180.0, 50.0, 8.0);
+        assert_eq!(
+            plot.points([(0.0, 0.0), (4.0, 0.5), (9.0, 2.0)].into_iter()),
+            "50.0,140.0 450.0,90.0 850.0,40.0"
+        );
+        assert!(plot.finish().contains("a &lt; b"));
+    }
+}
