@@ -11,6 +11,7 @@
 //! values again in the server's memory ([`truth`]).
 
 mod alias;
+pub mod app;
 pub mod bins;
 pub mod density;
 pub mod description;
@@ -30,6 +31,7 @@ pub mod truth_dir;
 pub mod units;
 pub mod value;
 
+pub use app::{App, Call, Lane, Next};
 pub use density::{Density, Part};
 pub use description::Workload;
 pub use schedule::Segment;

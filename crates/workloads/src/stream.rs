@@ -30,6 +30,20 @@ impl Touch {
         Self(address << 2 | kind)
     }
 
+    /// A read of the byte at `address`, which lies below 2^62.
+    #[inline]
+    #[must_use]
+    pub fn read(address: u64) -> Self {
+        Self::new(address, Self::READ)
+    }
+
+    /// A write of the byte at `address`, which lies below 2^62.
+    #[inline]
+    #[must_use]
+    pub fn write(address: u64) -> Self {
+        Self::new(address, Self::WRITE)
+    }
+
     /// The byte's address: where the area begins, plus the offset into it.
     #[inline]
     #[must_use]

@@ -1,0 +1,81 @@
+//! Programs that really compute: a graph kernel, a store of keys, a recorded trace.
+//!
+//! A [`crate::Workload`] describes accesses by patterns. An [`App`] makes them: it computes its own
+//! result, and each of its threads hands out, in order, the accesses that the computation needs. Like a
+//! description it feeds a simulated machine of any kind, and the same bases and seed give the same
+//! accesses.
+
+use std::fmt::Debug;
+
+use crate::Touch;
+use crate::description::Area;
+
+/// A program, ready to be started any number of times.
+pub trait App: Debug + Send + Sync {
+    /// For people: the kernel and its input.
+    fn name(&self) -> &str;
+
+    /// The memory that it maps when it starts.
+    fn areas(&self) -> &[Area];
+
+    /// What [`Lane::operations`] counts, in the plural: "edges", "requests".
+    fn unit(&self) -> &'static str;
+
+    /// Starts it with `lanes` threads; area `i` begins at `bases[i]`. What must be prepared (a
+    /// graph) is prepared here. The machine that asks the lanes in the same order gets the same
+    /// accesses.
+    fn start(&self, bases: &[u64], seed: u64, lanes: u32) -> Vec<Box<dyn Lane>>;
+}
+
+/// A thread of a program.
+pub trait Lane: Send {
+    /// Goes on: fills `out`, which is not empty, from its beginning, and says what came of it.
+    fn next(&mut self, out: &mut [Touch]) -> Next;
+
+    /// Operations completed by the accesses handed out so far.
+    fn operations(&self) -> u64;
+}
+
+/// What a thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// So many accesses (at least one) stand in the buffer.
+    Touches(usize),
+    /// It calls the system.
+    Call(Call),
+    /// It waits for the other lanes: ask again when one of them got on.
+    Waits,
+    /// It is over.
+    Ends,
+}
+
+/// A call of the system that touches memory or the kernel's view of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// The kernel reads or writes pages of a file on the program's behalf: a supervised access,
+    /// which marks the page without an ACCESSED bit (`mark_page_accessed`, mm/swap.c).
+    File {
+        /// First byte.
+        at: u64,
+        /// How many.
+        bytes: u64,
+        /// `write` instead of `read`.
+        writes: bool,
+    },
+    /// `mlock` and `munlock`: the pages may not be moved or reclaimed meanwhile.
+    Lock {
+        /// First byte.
+        at: u64,
+        /// How many.
+        bytes: u64,
+        /// Whether they are locked from now on.
+        on: bool,
+    },
+    /// `madvise(MADV_DONTNEED)`: the pages are given back, and come anew with the next access.
+    Free {
+        /// First byte.
+        at: u64,
+        /// How many.
+        bytes: u64,
+    },
+}
