@@ -6,9 +6,10 @@
 //! accesses.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
-use crate::Touch;
 use crate::description::Area;
+use crate::{Touch, Workload};
 
 /// A program, ready to be started any number of times.
 pub trait App: Debug + Send + Sync {
@@ -21,6 +22,13 @@ pub trait App: Debug + Send + Sync {
     /// What [`Lane::operations`] counts, in the plural: "edges", "requests".
     fn unit(&self) -> &'static str;
 
+    /// A description with the same areas whose patterns fall where the program's accesses fall, for
+    /// machines that want densities; `None` if there is none. It says nothing of their order, nor of
+    /// how long they take.
+    fn described(&self) -> Option<Workload> {
+        None
+    }
+
     /// Starts it with `lanes` threads; area `i` begins at `bases[i]`. What must be prepared (a
     /// graph) is prepared here. The machine that asks the lanes in the same order gets the same
     /// accesses.
@@ -29,10 +37,15 @@ pub trait App: Debug + Send + Sync {
 
 /// A thread of a program.
 pub trait Lane: Send {
+    /// How long ago the program began, by the clock of whoever runs it, who says so before
+    /// [`Lane::next`]. For programs that change with time, such as a client whose hot keys move.
+    fn now(&mut self, _since: Duration) {}
+
     /// Goes on: fills `out`, which is not empty, from its beginning, and says what came of it.
     fn next(&mut self, out: &mut [Touch]) -> Next;
 
-    /// Operations completed by the accesses handed out so far.
+    /// Operations completed by the accesses handed out so far. Where operations are short and their
+    /// latency matters, the last access of each is marked ([`Touch::last`]).
     fn operations(&self) -> u64;
 }
 

@@ -15,7 +15,6 @@
 //! `writes` (share of the accesses), `stride` (the hot range is swept, not random), `rate` (accesses
 //! a second), `hot_share`, `burst` and `seed`.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Result};
@@ -23,7 +22,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 use crate::description::{
     Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Mix, Pattern, Phase, Workload,
 };
-use crate::units::{parse_bytes, parse_time};
+use crate::spec::{Faulty, Keys};
 
 /// The names that [`from_spec`] knows.
 pub const NAMES: [&str; 7] =
@@ -40,8 +39,6 @@ pub fn from_spec(spec: &str) -> Result<Workload> {
             .remedy(format!("give a file, or NAME:key=value,… with one of {}", NAMES.join(", ")))
     })
 }
-
-type Faulty<T> = std::result::Result<T, (usize, String)>;
 
 fn build(spec: &str) -> Faulty<Workload> {
     let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
@@ -64,55 +61,7 @@ fn build(spec: &str) -> Faulty<Workload> {
     Ok(workload)
 }
 
-/// Keys not asked for yet, with their column.
-struct Keys<'a>(BTreeMap<&'a str, (usize, &'a str)>);
-
-impl<'a> Keys<'a> {
-    fn read(text: &'a str, mut column: usize) -> Faulty<Self> {
-        let mut keys = BTreeMap::new();
-        for word in text.split(',').filter(|_| !text.is_empty()) {
-            let (key, value) = word
-                .split_once('=')
-                .ok_or_else(|| (column, format!("`{word}` is not key=value")))?;
-            if keys.insert(key.trim(), (column, value.trim())).is_some() {
-                return Err((column, format!("`{key}` is given twice")));
-            }
-            column += word.chars().count() + 1;
-        }
-        Ok(Self(keys))
-    }
-
-    fn take<T>(
-        &mut self,
-        key: &str,
-        default: T,
-        read: impl Fn(&str) -> std::result::Result<T, String>,
-    ) -> Faulty<T> {
-        let Some((column, text)) = self.0.remove(key) else { return Ok(default) };
-        read(text).map_err(|what| (column, format!("{key}: {what}")))
-    }
-
-    fn bytes(&mut self, key: &str, default: u64) -> Faulty<u64> {
-        self.take(key, default, parse_bytes)
-    }
-
-    fn time(&mut self, key: &str, default: Duration) -> Faulty<Duration> {
-        self.take(key, default, parse_time)
-    }
-
-    fn number<T: std::str::FromStr>(&mut self, key: &str, default: T) -> Faulty<T> {
-        self.take(key, default, |text| {
-            text.parse().map_err(|_| format!("`{text}` is not a number or a word for one"))
-        })
-    }
-
-    fn all_used(&self, name: &str) -> Faulty<()> {
-        match self.0.iter().next() {
-            Some((key, (column, _))) => Err((*column, format!("`{name}` knows no `{key}`"))),
-            None => Ok(()),
-        }
-    }
-
+impl Keys<'_> {
     fn phases(&mut self, name: &str, space: u64) -> Faulty<Vec<Phase>> {
         let places = match name {
             "stairs" => self.stairs(space)?,

@@ -25,6 +25,7 @@ pub mod redis;
 pub mod resp;
 mod scatter;
 pub mod schedule;
+mod spec;
 pub mod stream;
 pub mod truth;
 pub mod truth_dir;

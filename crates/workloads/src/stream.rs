@@ -24,34 +24,50 @@ pub struct Touch(u64);
 impl Touch {
     const READ: u64 = 1;
     const WRITE: u64 = 2;
+    const LAST: u64 = 4;
 
     #[inline]
     fn new(address: u64, kind: u64) -> Self {
-        Self(address << 2 | kind)
+        Self(address << 3 | kind)
     }
 
-    /// A read of the byte at `address`, which lies below 2^62.
+    /// A read of the byte at `address`, which lies below 2^61.
     #[inline]
     #[must_use]
     pub fn read(address: u64) -> Self {
         Self::new(address, Self::READ)
     }
 
-    /// A write of the byte at `address`, which lies below 2^62.
+    /// A write of the byte at `address`, which lies below 2^61.
     #[inline]
     #[must_use]
     pub fn write(address: u64) -> Self {
         Self::new(address, Self::WRITE)
     }
 
+    /// The same access as the last of an operation: of a request to a store, say. Whoever carries
+    /// accesses out tells from it how long operations take.
+    #[inline]
+    #[must_use]
+    pub fn last(self) -> Self {
+        Self(self.0 | Self::LAST)
+    }
+
+    /// Whether an operation is completed by it.
+    #[inline]
+    #[must_use]
+    pub fn is_last(self) -> bool {
+        self.0 & Self::LAST != 0
+    }
+
     /// The byte's address: where the area begins, plus the offset into it.
     #[inline]
     #[must_use]
     pub fn address(self) -> u64 {
-        self.0 >> 2
+        self.0 >> 3
     }
 
-    /// Address and kind in one word.
+    /// Address, kind and whether it is the last, in one word.
     #[inline]
     pub(crate) fn bits(self) -> u64 {
         self.0
@@ -452,6 +468,14 @@ mod tests {
     fn offsets(spec: &str, count: usize) -> Vec<u64> {
         let workload = from_spec(spec).unwrap();
         draw(&mut stream(&workload, 1), count).iter().map(|t| t.address() - (1 << 30)).collect()
+    }
+
+    #[test]
+    fn the_last_access_is_the_same_access() {
+        let touch = Touch::write((1 << 61) - 1);
+        assert!(!touch.is_last() && touch.last().is_last());
+        assert_eq!((touch.last().address(), touch.last().writes()), ((1 << 61) - 1, true));
+        assert!(!touch.last().reads());
     }
 
     #[test]

@@ -1,0 +1,65 @@
+//! Lines that describe something: `NAME:key=value,…`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::units::{parse_bytes, parse_time};
+
+/// A value, or what is wrong in which column.
+pub(crate) type Faulty<T> = std::result::Result<T, (usize, String)>;
+
+/// Keys not asked for yet, with their column.
+pub(crate) struct Keys<'a>(BTreeMap<&'a str, (usize, &'a str)>);
+
+impl<'a> Keys<'a> {
+    /// Reads `key=value,…`, which begins at `column`.
+    pub(crate) fn read(text: &'a str, mut column: usize) -> Faulty<Self> {
+        let mut keys = BTreeMap::new();
+        for word in text.split(',').filter(|_| !text.is_empty()) {
+            let (key, value) = word
+                .split_once('=')
+                .ok_or_else(|| (column, format!("`{word}` is not key=value")))?;
+            if keys.insert(key.trim(), (column, value.trim())).is_some() {
+                return Err((column, format!("`{key}` is given twice")));
+            }
+            column += word.chars().count() + 1;
+        }
+        Ok(Self(keys))
+    }
+
+    /// The value of a key, read by `read`.
+    pub(crate) fn take<T>(
+        &mut self,
+        key: &str,
+        default: T,
+        read: impl Fn(&str) -> std::result::Result<T, String>,
+    ) -> Faulty<T> {
+        let Some((column, text)) = self.0.remove(key) else { return Ok(default) };
+        read(text).map_err(|what| (column, format!("{key}: {what}")))
+    }
+
+    /// A size.
+    pub(crate) fn bytes(&mut self, key: &str, default: u64) -> Faulty<u64> {
+        self.take(key, default, parse_bytes)
+    }
+
+    /// A time.
+    pub(crate) fn time(&mut self, key: &str, default: Duration) -> Faulty<Duration> {
+        self.take(key, default, parse_time)
+    }
+
+    /// A number, or a word that stands for a value.
+    pub(crate) fn number<T: std::str::FromStr>(&mut self, key: &str, default: T) -> Faulty<T> {
+        self.take(key, default, |text| {
+            text.parse().map_err(|_| format!("`{text}` is not a number or a word for one"))
+        })
+    }
+
+    /// Nothing is left that `name` knows nothing of.
+    pub(crate) fn all_used(&self, name: &str) -> Faulty<()> {
+        match self.0.iter().next() {
+            Some((key, (column, _))) => Err((*column, format!("`{name}` knows no `{key}`"))),
+            None => Ok(()),
+        }
+    }
+}
