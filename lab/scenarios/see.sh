@@ -65,10 +65,10 @@ slot() {
     sleep "$slot"
     echo "$1 $from $(now)" >>/out/slots.txt
 }
-if [ "$pairs" != 0 ]; then
+if [ "$turns" != 0 ]; then
     record telescope guided 36000 2>/dev/null
     sleep 3
-    for _ in $(seq "$pairs"); do
+    for _ in $(seq "$turns"); do
         slot with CONT
         slot without STOP
     done

@@ -31,7 +31,7 @@ pub(super) struct Case {
     pub(super) cpu_ratio: Option<f64>,
     /// Most memory of a telescope, in MB.
     pub(super) memory_bar: Option<f64>,
-    /// Pairs of slots for guided's slowdown.
+    /// Pairs for guided's slowdown, of [`super::rows::TURNS`] slots each with and as many without.
     pub(super) pairs: u32,
     /// Seconds between two looks at the recorder's memory.
     pub(super) look: u32,
@@ -68,7 +68,7 @@ pub(super) const CASES: &[Case] = &[
         guided: WITHIN_A_SECOND,
         article: THE_ARTICLES,
         cpu_ratio: Some(1.0),
-        pairs: 240,
+        pairs: 24,
         ..PLAIN
     },
     Case {

@@ -120,7 +120,7 @@ fn turns(
         ("instruments", instruments.join(" ")),
         ("seconds", choice.seconds.unwrap_or(case.seconds).to_string()),
         ("pass", case.pass.to_string()),
-        ("pairs", pairs.to_string()),
+        ("turns", (pairs * rows::TURNS).to_string()),
         ("look", case.look.to_string()),
     ] {
         scenario.assign(&format!("{key}={value}"))?;
