@@ -31,9 +31,11 @@ pub mod truth;
 pub mod truth_dir;
 pub mod units;
 pub mod value;
+pub mod work;
 
 pub use app::{App, Call, Lane, Next};
 pub use density::{Density, Part};
 pub use description::Workload;
 pub use schedule::Segment;
 pub use stream::{Program, Stream, Touch};
+pub use work::Work;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tierscope_core::SpaceId;
+
 use super::memory::TIERS;
 
 /// Events of a core, or of all.
@@ -69,6 +71,19 @@ pub struct Spent {
     pub mover: Duration,
 }
 
+/// What a process completed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Its space.
+    pub space: SpaceId,
+    /// For people.
+    pub name: String,
+    /// What it is counted in, in the plural: "edges", "requests"; "accesses" of a description.
+    pub unit: &'static str,
+    /// How many, up to the accesses that its threads are about to make: a few hundred each.
+    pub operations: u64,
+}
+
 /// The result of a run so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
@@ -80,6 +95,8 @@ pub struct Account {
     pub lines_written: [u64; TIERS],
     /// CPU time.
     pub spent: Spent,
+    /// By process, those included that ended.
+    pub done: Vec<Done>,
     /// Bytes that page tables take on the simulated machine.
     pub table_bytes: u64,
     /// Tables that found the uncached region full.

@@ -1,13 +1,11 @@
 //! The machine as a whole.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
     Addr, BusObserver, Error, ErrorKind, HintFault, Range, Result, SpaceId, Tier, TierUse, Time,
 };
 use tierscope_hw::{Machine as Hardware, PageSize};
-use tierscope_workloads::{Program, Stream};
 
 use super::armed::Armed;
 use super::counts::{Account, Spent};
@@ -16,9 +14,10 @@ use super::log::Log;
 use super::memory::Memory;
 use super::mover::{Mover, Moves};
 use super::os::{Denied, Os, Stale};
+use super::process::Running;
 use super::setup::{Detail, Process, Setup};
 use super::space::{Map, Placement};
-use super::thread::{Part, Thread};
+use super::thread::Thread;
 use super::tier::{NS, SECOND};
 use crate::config::Costs;
 
@@ -51,6 +50,7 @@ pub struct Machine<B = ()> {
     pub(super) os: Os,
     pub(super) cpus: Vec<Cpu>,
     pub(super) threads: Vec<Thread>,
+    pub(super) processes: Vec<Running>,
     pub(super) memory: Memory<B>,
     pub(super) costs: Costs,
     pub(super) detail: Detail,
@@ -95,6 +95,7 @@ impl<B: BusObserver> Machine<B> {
             os,
             cpus,
             threads: Vec::new(),
+            processes: Vec::new(),
             memory,
             costs: setup.costs.clone(),
             detail: setup.detail,
@@ -118,13 +119,12 @@ impl<B: BusObserver> Machine<B> {
     /// # Errors
     /// The workload makes no sense, or is larger than the memory.
     pub fn start(&mut self, process: &Process) -> Result<SpaceId> {
-        let workload = &process.workload;
         let what = || format!("cannot start {}", process.name);
-        workload.check().map_err(|fault| Error::new(ErrorKind::Usage, what()).cause(fault.what))?;
+        process.work.check().map_err(|cause| Error::new(ErrorKind::Usage, what()).cause(cause))?;
         self.check_process(process)?;
         let space = self.spawn(&process.name, process.uncached_tables)?;
         let mut bases = Vec::new();
-        for area in &workload.areas {
+        for area in process.work.areas() {
             let map = Map {
                 pages: process.pages,
                 placement: process.placement.clone(),
@@ -137,26 +137,7 @@ impl<B: BusObserver> Machine<B> {
                 self.populate(range)?;
             }
         }
-        let program = Arc::new(Program::new(workload));
-        let workload = Arc::new(workload.clone());
-        let root = self.os.spaces[space.0 as usize].root;
-        for lane in 0..process.threads {
-            let stream = Stream::new(&program, &bases, process.seed, lane, process.threads);
-            let part = Part {
-                space,
-                root,
-                overlap: process.overlap.map_or(self.cycles.fill_buffers, u64::from),
-                non_temporal: process.non_temporal,
-                threads: process.threads.into(),
-                began: self.now,
-                repeats: process.repeats,
-            };
-            let cpu = (process.first_cpu + lane) as usize % self.cpus.len();
-            self.cpus[cpu].idle_until(self.now);
-            self.cpus[cpu].threads.push_back(self.threads.len());
-            self.os.spaces[space.0 as usize].cpus.insert(cpu);
-            self.threads.push(Thread::new(part, Arc::clone(&workload), stream));
-        }
+        self.start_threads(process, space, bases);
         Ok(space)
     }
 
@@ -197,7 +178,7 @@ impl<B: BusObserver> Machine<B> {
         }
         let usable = tiers.map(Tier).filter(|tier| !(self.memory_mode && tier.0 == 0));
         let room: u64 = usable.map(|tier| self.os.frames.capacity(tier) << 12).sum();
-        let mapped = self.os.mapped() + process.workload.bytes();
+        let mapped = self.os.mapped() + process.work.bytes();
         if mapped > room {
             return refuse(
                 format!("{} MiB are mapped in {} MiB of memory", mapped >> 20, room >> 20),
@@ -242,6 +223,7 @@ impl<B: BusObserver> Machine<B> {
     pub fn exit(&mut self, space: SpaceId) -> Result<()> {
         let stale = self.os.destroy(space, self.time())?;
         self.armed.forget(&stale.range);
+        self.forget_process(space);
         let (threads, asid) = (&self.threads, self.os.spaces[space.0 as usize].root.asid);
         for cpu in &mut self.cpus {
             cpu.threads.retain(|thread| threads[*thread].space != space);
@@ -361,6 +343,7 @@ impl<B: BusObserver> Machine<B> {
             lines_read: self.memory.lines[0],
             lines_written: self.memory.lines[1],
             spent: self.spent,
+            done: self.done(),
             table_bytes: self.os.tables.bytes(),
             uncached_overflows: self.os.tables.overflowed(),
             killed: self.killed,

@@ -260,15 +260,7 @@ impl Os {
         self.alive(range.space)?;
         let range = Level::PTE.align(&range);
         self.cut(range)?;
-        let mut stale = Stale::nothing(range);
-        let mut from = range.start;
-        while let Some((linear, leaf)) = self.next_leaf(range, from) {
-            let size = PageSize::of_level(leaf.level).expect("a leaf's");
-            self.tables.put(leaf.address, 0);
-            self.release(range.space, leaf.entry, size);
-            stale.add(size);
-            from = linear + size.bytes();
-        }
+        let mut stale = self.zap(range);
         let space = self.space_mut(range.space);
         let gone: Vec<u64> =
             space.vmas.range(range.start..range.end).map(|(start, _)| *start).collect();
@@ -282,6 +274,31 @@ impl Os {
             stale.add(PageSize::K4);
         }
         self.change();
+        Ok(stale)
+    }
+
+    /// Frees the pages of a range that cuts none (mm/memory.c, `zap_page_range_single`).
+    fn zap(&mut self, range: Range) -> Stale {
+        let mut stale = Stale::nothing(range);
+        let mut from = range.start;
+        while let Some((linear, leaf)) = self.next_leaf(range, from) {
+            let size = PageSize::of_level(leaf.level).expect("a leaf's");
+            self.tables.put(leaf.address, 0);
+            self.release(range.space, leaf.entry, size);
+            stale.add(size);
+            from = linear + size.bytes();
+        }
+        stale
+    }
+
+    /// madvise(2), `MADV_DONTNEED`: the mapping stays, its pages go; they come anew with the next
+    /// access.
+    pub(super) fn give_back(&mut self, range: Range, now: Time) -> Result<Stale> {
+        self.alive(range.space)?;
+        let range = Level::PTE.align(&range);
+        self.cut_pages(range)?;
+        let stale = self.zap(range);
+        self.events.push(PageEvent { time: now, range, kind: PageEventKind::Freed });
         Ok(stale)
     }
 
@@ -351,6 +368,14 @@ impl Os {
 
     /// Cuts mappings and huge pages at both ends of the range.
     fn cut(&mut self, range: Range) -> Result<()> {
+        self.cut_pages(range)?;
+        self.cut_vma(range.space, range.start);
+        self.cut_vma(range.space, range.end);
+        Ok(())
+    }
+
+    /// Cuts huge pages at both ends of the range.
+    fn cut_pages(&mut self, range: Range) -> Result<()> {
         for at in [range.start, range.end] {
             let Some((_, vma)) = self.spaces[range.space.0 as usize].vma(at) else { continue };
             if vma.pages == PageSize::G1 && !at.is_multiple_of(PageSize::G1.bytes()) {
@@ -360,7 +385,6 @@ impl Os {
             }
         }
         for at in [range.start, range.end] {
-            self.cut_vma(range.space, at);
             if !at.is_multiple_of(PageSize::M2.bytes()) {
                 let _ = self.split_at(range.space, at)?;
             }
@@ -473,6 +497,15 @@ impl Os {
     /// Gives every page of a range that has none a frame that nobody touched: old and clean, and so
     /// are the entries above.
     pub(super) fn populate(&mut self, range: Range) -> Result<Result<(), Denied>> {
+        let filled = self.fill_holes(range)?;
+        if filled.is_ok() {
+            self.age_above(range);
+        }
+        Ok(filled)
+    }
+
+    /// Gives every page of a range that has none a frame that nobody touched.
+    pub(super) fn fill_holes(&mut self, range: Range) -> Result<Result<(), Denied>> {
         let mut at = range.start;
         while at < range.end {
             let Some(space) = self.space(range.space) else { return Ok(Err(Denied::Unmapped)) };
@@ -500,7 +533,6 @@ impl Os {
                 at = (at & !(bytes - 1)) + bytes;
             }
         }
-        self.age_above(range);
         Ok(Ok(()))
     }
 

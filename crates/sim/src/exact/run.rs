@@ -8,7 +8,7 @@ use super::machine::{Cycles, Machine};
 use super::memory::{Memory, Reached};
 use super::os::{Denied, Resolved};
 use super::tables::Tables;
-use super::thread::{FORESEEN, Op, Thread};
+use super::thread::{Asks, FORESEEN, Op, Thread};
 use super::tier::NS;
 use crate::config::Event;
 use crate::exact::Detail;
@@ -33,6 +33,10 @@ enum Stopped {
     Segment,
     /// A page fault.
     Fault(Op),
+    /// The thread got on: others of its process may wait for that.
+    GotOn,
+    /// The thread's accesses are carried out, and it asks for this.
+    Asks(Asks),
 }
 
 impl<B: BusObserver> Machine<B> {
@@ -91,14 +95,14 @@ impl<B: BusObserver> Machine<B> {
                 Stopped::Limit => {}
                 Stopped::NotDue(due) => self.not_due(at, due, limit),
                 Stopped::Segment => {
-                    let (cpu, thread) = (&mut self.cpus[at], &mut self.threads[thread]);
-                    let space = thread.space;
-                    if !thread.enter(cpu.time) {
-                        cpu.threads.pop_front();
-                        self.exit_if_idle(space);
+                    if !self.threads[thread].enter(self.cpus[at].time) {
+                        self.thread_ends(at, thread);
                     }
                 }
                 Stopped::Fault(op) => self.thread_fault(at, thread, op),
+                Stopped::GotOn if self.wake(at, thread) => return,
+                Stopped::GotOn => {}
+                Stopped::Asks(asks) => self.answer(at, thread, asks),
             }
         }
     }
@@ -122,14 +126,6 @@ impl<B: BusObserver> Machine<B> {
         }
         let dues = cpu.threads.iter().map(|thread| threads[*thread].due);
         cpu.idle_until(dues.min().unwrap_or(due).min(limit));
-    }
-
-    fn exit_if_idle(&mut self, space: SpaceId) {
-        let threads = &self.threads;
-        let runs = |cpu: &Cpu| cpu.threads.iter().any(|thread| threads[*thread].space == space);
-        if !self.cpus.iter().any(runs) && self.os.space(space).is_some() {
-            self.exit(space).expect("it is alive");
-        }
     }
 
     fn slice(&mut self, at: usize, thread: usize, until: u64) -> Stopped {
@@ -163,10 +159,17 @@ impl<B: BusObserver> Machine<B> {
             };
             if thread.is_dry() {
                 look_back(cpu);
+                thread.draw();
+                if thread.got_on() {
+                    return Stopped::GotOn;
+                }
+            }
+            let wanted = allowed.min(thread.left()).min(WINDOW);
+            if let Some(asks) = (wanted == 0).then(|| thread.take_asks()).flatten() {
+                return Stopped::Asks(asks);
             }
             let root = thread.root;
             let ops = thread.ops();
-            let wanted = allowed.min(ops.len()).min(WINDOW);
             let done = translate::<CACHE>(cpu, below.tables, root, ops, wanted);
             if CACHE || SAMPLES {
                 below.carry_out::<CACHE, CLOCK, SAMPLES>(cpu, thread, done);
@@ -189,8 +192,7 @@ impl<B: BusObserver> Machine<B> {
         let space = self.threads[thread].space;
         let addr = Addr { space, at: op.linear() };
         if self.fault(at, addr, op.stores()).is_err() {
-            self.killed += 1;
-            self.exit(space).expect("it is alive: it ran");
+            self.kill(space);
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_hw::{Machine as Hardware, PageSize};
-use tierscope_workloads::Workload;
+use tierscope_workloads::Work;
 
 use super::space::Placement;
 use crate::config::{Costs, Event, Sampling};
@@ -115,7 +115,7 @@ pub struct Process {
     /// For people.
     pub name: String,
     /// What it does.
-    pub workload: Workload,
+    pub work: Work,
     /// Threads; the first on core [`Process::first_cpu`], the others on those that follow, and from
     /// the first again.
     pub threads: u32,
@@ -136,17 +136,18 @@ pub struct Process {
     pub uncached_tables: bool,
     /// All its pages are there from the beginning, and nobody touched them yet: old and clean.
     pub populate: bool,
-    /// It begins again when its phases are over; else it exits.
+    /// It begins again when its phases are over, or all its threads; else it exits.
     pub repeats: bool,
 }
 
 impl Process {
-    /// One thread of a workload on core 0: 4 KiB pages, first touch, nothing populated, for ever.
+    /// One thread of a workload or program on core 0: 4 KiB pages, first touch, nothing populated, for ever.
     #[must_use]
-    pub fn new(workload: Workload) -> Self {
+    pub fn new(work: impl Into<Work>) -> Self {
+        let work = work.into();
         Self {
-            name: workload.name.clone(),
-            workload,
+            name: work.name().to_owned(),
+            work,
             threads: 1,
             first_cpu: 0,
             seed: 1,

@@ -1,5 +1,6 @@
 //! The exact machine, from the outside.
 
+mod apps;
 mod conformance;
 mod costs;
 mod stage;

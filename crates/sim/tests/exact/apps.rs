@@ -1,0 +1,232 @@
+//! Programs that compute, on the exact machine.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tierscope_core::{Access, Clock, PageEventKind, PageEvents, Target, Tier, Time, Wake};
+use tierscope_sim::exact::{Machine, Process};
+use tierscope_workloads::description::Area;
+use tierscope_workloads::{App, Call, Lane, Next, Touch};
+
+use crate::stage::setup;
+
+const PAGE: u64 = 4096;
+
+/// What a lane of the toy does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Writes the first byte of so many pages from this one on, again and again.
+    Pages(u64, u64),
+    Call(Call),
+    /// Waits until all lanes came this far.
+    Barrier,
+}
+
+/// A program of given steps for each lane.
+#[derive(Debug)]
+struct Toy {
+    areas: Vec<Area>,
+    lanes: Vec<Vec<Step>>,
+}
+
+impl Toy {
+    fn with(lanes: Vec<Vec<Step>>) -> Arc<dyn App> {
+        let area = Area { name: "toy".into(), bytes: 1 << 20, content: None };
+        Arc::new(Self { areas: vec![area], lanes })
+    }
+}
+
+impl App for Toy {
+    fn name(&self) -> &str {
+        "toy"
+    }
+    fn areas(&self) -> &[Area] {
+        &self.areas
+    }
+    fn unit(&self) -> &'static str {
+        "writes"
+    }
+    fn start(&self, bases: &[u64], _: u64, lanes: u32) -> Vec<Box<dyn Lane>> {
+        assert_eq!(self.lanes.len(), lanes as usize);
+        let arrived = Arc::new(Mutex::new(vec![0; self.lanes.len()]));
+        let lane = |(number, steps): (usize, &Vec<Step>)| {
+            let lane = ToyLane {
+                number,
+                base: bases[0],
+                steps: steps.clone().into(),
+                arrived: Arc::clone(&arrived),
+                arriving: false,
+                done: 0,
+            };
+            Box::new(lane) as Box<dyn Lane>
+        };
+        self.lanes.iter().enumerate().map(lane).collect()
+    }
+}
+
+struct ToyLane {
+    number: usize,
+    base: u64,
+    steps: std::collections::VecDeque<Step>,
+    /// Barriers that each lane came to.
+    arrived: Arc<Mutex<Vec<u32>>>,
+    arriving: bool,
+    done: u64,
+}
+
+impl Lane for ToyLane {
+    fn next(&mut self, out: &mut [Touch]) -> Next {
+        let base = self.base;
+        loop {
+            match self.steps.front_mut() {
+                None => return Next::Ends,
+                Some(Step::Pages(_, 0)) => {}
+                Some(Step::Pages(from, count)) => {
+                    let now = (*count).min(out.len() as u64);
+                    (0..now).for_each(|at| {
+                        out[at as usize] = Touch::write(base + (*from + at) % 256 * PAGE);
+                    });
+                    (*from, *count) = (*from + now, *count - now);
+                    self.done += now;
+                    return Next::Touches(now as usize);
+                }
+                Some(Step::Call(call)) => {
+                    let call = shifted(*call, base);
+                    self.steps.pop_front();
+                    return Next::Call(call);
+                }
+                Some(Step::Barrier) => {
+                    let mut arrived = self.arrived.lock().unwrap();
+                    arrived[self.number] += u32::from(!std::mem::replace(&mut self.arriving, true));
+                    if arrived.iter().any(|count| *count < arrived[self.number]) {
+                        return Next::Waits;
+                    }
+                    self.arriving = false;
+                }
+            }
+            self.steps.pop_front();
+        }
+    }
+
+    fn operations(&self) -> u64 {
+        self.done
+    }
+}
+
+fn shifted(mut call: Call, base: u64) -> Call {
+    let (Call::File { at, .. } | Call::Lock { at, .. } | Call::Free { at, .. }) = &mut call;
+    *at += base;
+    call
+}
+
+fn process(lanes: Vec<Vec<Step>>) -> Process {
+    let threads = lanes.len() as u32;
+    Process { threads, repeats: false, ..Process::new(Toy::with(lanes)) }
+}
+
+fn started(process: &Process, cpus: u32) -> Machine {
+    let mut setup = setup([64, 64]);
+    setup.cpus = cpus;
+    let mut machine = Machine::new(&setup).expect("it is possible");
+    machine.start(process).expect("it fits");
+    machine
+}
+
+fn run_out(machine: &mut Machine) {
+    while machine.wait(Time(1_000_000_000)) != Wake::Gone {
+        assert!(machine.now() < Time(1_000_000_000), "it never ends");
+    }
+}
+
+#[test]
+fn a_program_does_its_steps_and_exits() {
+    let process = process(vec![vec![Step::Pages(0, 1000)]]);
+    let mut machine = started(&process, 1);
+    run_out(&mut machine);
+    let account = machine.account();
+    assert_eq!(account.counts.accesses, 1000);
+    assert_eq!(account.counts.first_touches[0], 256);
+    let done = &account.done[0];
+    assert_eq!((done.name.as_str(), done.unit, done.operations), ("toy", "writes", 1000));
+}
+
+// 200,000 accesses against 100: whoever waits spends nothing, and neither touches what comes after
+// the barrier before the other came to it. On one core the threads take turns.
+#[test]
+fn lanes_wait_for_each_other() {
+    for cpus in [1, 2] {
+        let after = vec![Step::Barrier, Step::Pages(200, 10)];
+        let lane = |count| [vec![Step::Pages(0, count)], after.clone()].concat();
+        let mut machine = started(&process(vec![lane(200_000), lane(100)]), cpus);
+        run_out(&mut machine);
+        let account = machine.account();
+        assert_eq!(account.counts.accesses, 200_120, "{cpus} cores");
+        let busy = account.spent.target.as_nanos() as f64;
+        let wall = machine.now().0 as f64;
+        assert!(busy < 1.1 * wall, "{cpus} cores: {busy} ns busy in {wall}");
+    }
+}
+
+#[test]
+fn a_program_begins_again_with_all_its_lanes() {
+    let lane = vec![Step::Pages(0, 500), Step::Barrier, Step::Pages(0, 500)];
+    let process = Process { repeats: true, ..process(vec![lane.clone(), lane]) };
+    let mut machine = started(&process, 2);
+    while machine.account().done[0].operations < 20_000 {
+        let now = machine.now();
+        machine.wait(now + Duration::from_micros(100));
+        assert!(machine.now() < Time(1_000_000_000), "it stands still");
+    }
+}
+
+#[test]
+fn calls_reach_pages_and_give_them_back() {
+    let all = |at, pages| (at * PAGE, pages * PAGE);
+    let ((file, file_bytes), (lock, lock_bytes), (free, free_bytes)) =
+        (all(0, 3), all(8, 2), all(0, 2));
+    let calls = vec![
+        Step::Call(Call::File { at: file, bytes: file_bytes, writes: false }),
+        Step::Call(Call::Lock { at: lock, bytes: lock_bytes, on: true }),
+        Step::Call(Call::Lock { at: lock, bytes: lock_bytes, on: false }),
+        Step::Pages(0, 1),
+        Step::Call(Call::Free { at: free, bytes: free_bytes }),
+        Step::Pages(0, 3),
+        // Stay, so that what is there can be looked at.
+        Step::Pages(0, 1 << 40),
+    ];
+    let mut machine = started(&process(vec![calls]), 1);
+    while machine.account().counts.accesses < 4 {
+        let now = machine.now();
+        machine.wait(now + Duration::from_nanos(200));
+    }
+    let layout = machine.mappings(Duration::ZERO).expect("they are known");
+    let base = layout.mappings[0].range.start;
+    let mut events = Vec::new();
+    PageEvents::drain(&mut machine, &mut events);
+    let mut seen: Vec<_> = events
+        .iter()
+        .map(|e| (e.kind, (e.range.start - base) / PAGE, e.range.bytes() / PAGE))
+        .collect();
+    seen.truncate(6);
+    let tier = Tier(0);
+    assert_eq!(
+        seen,
+        [
+            (PageEventKind::FileAccess(Access::Load), 0, 3),
+            (PageEventKind::Locked, 8, 2),
+            (PageEventKind::Unlocked, 8, 2),
+            (PageEventKind::Freed, 0, 2),
+            // Pages 0 and 1 come anew; page 2 stayed.
+            (PageEventKind::Allocated(tier), 0, 1),
+            (PageEventKind::Allocated(tier), 1, 1),
+        ]
+    );
+}
+
+#[test]
+fn a_call_outside_of_its_memory_kills_a_program() {
+    let call = Call::File { at: 1 << 30, bytes: PAGE, writes: true };
+    let mut machine = started(&process(vec![vec![Step::Call(call), Step::Pages(0, 10)]]), 1);
+    run_out(&mut machine);
+    assert_eq!((machine.account().killed, machine.account().counts.accesses), (1, 0));
+}

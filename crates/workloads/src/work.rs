@@ -1,0 +1,77 @@
+//! What a process does: accesses by description, or a program that computes them.
+
+use std::sync::Arc;
+
+use crate::description::Area;
+use crate::{App, Workload};
+
+/// A description of accesses, or a program that makes them.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// Patterns and phases. It knows densities, and what is hot.
+    Described(Workload),
+    /// A program: its accesses are known when it makes them, and not before.
+    Computed(Arc<dyn App>),
+}
+
+impl Work {
+    /// For people.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Work::Described(workload) => &workload.name,
+            Work::Computed(app) => app.name(),
+        }
+    }
+
+    /// The memory that it maps when it starts.
+    #[must_use]
+    pub fn areas(&self) -> &[Area] {
+        match self {
+            Work::Described(workload) => &workload.areas,
+            Work::Computed(app) => app.areas(),
+        }
+    }
+
+    /// Bytes of all areas.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.areas().iter().map(|area| area.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// What it does so many of, in the plural.
+    #[must_use]
+    pub fn unit(&self) -> &'static str {
+        match self {
+            Work::Described(_) => "accesses",
+            Work::Computed(app) => app.unit(),
+        }
+    }
+
+    /// Whether it can be started.
+    ///
+    /// # Errors
+    /// What makes no sense.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Work::Described(workload) => workload.check().map_err(|fault| fault.what),
+            Work::Computed(app) => match app.areas().iter().find(|area| area.bytes == 0) {
+                Some(area) => Err(format!("area `{}` is empty", area.name)),
+                None if app.areas().is_empty() => Err("there is no area".into()),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+impl From<Workload> for Work {
+    fn from(workload: Workload) -> Self {
+        Work::Described(workload)
+    }
+}
+
+impl From<Arc<dyn App>> for Work {
+    fn from(app: Arc<dyn App>) -> Self {
+        Work::Computed(app)
+    }
+}
