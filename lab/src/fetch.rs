@@ -14,18 +14,18 @@ use crate::progress::say;
 
 /// Subsystems that no virtual machine of ours has devices for: 80 % of the package.
 const LEFT_OUT: &[&str] = &[
-    "./lib/modules/*/kernel/drivers/gpu",
-    "./lib/modules/*/kernel/drivers/media",
-    "./lib/modules/*/kernel/drivers/net",
-    "./lib/modules/*/kernel/drivers/infiniband",
-    "./lib/modules/*/kernel/drivers/staging",
-    "./lib/modules/*/kernel/drivers/iio",
-    "./lib/modules/*/kernel/drivers/hid",
-    "./lib/modules/*/kernel/drivers/input",
-    "./lib/modules/*/kernel/drivers/hwmon",
-    "./lib/modules/*/kernel/drivers/usb",
-    "./lib/modules/*/kernel/drivers/scsi",
-    "./lib/modules/*/kernel/sound",
+    "*/lib/modules/*/kernel/drivers/gpu",
+    "*/lib/modules/*/kernel/drivers/media",
+    "*/lib/modules/*/kernel/drivers/net",
+    "*/lib/modules/*/kernel/drivers/infiniband",
+    "*/lib/modules/*/kernel/drivers/staging",
+    "*/lib/modules/*/kernel/drivers/iio",
+    "*/lib/modules/*/kernel/drivers/hid",
+    "*/lib/modules/*/kernel/drivers/input",
+    "*/lib/modules/*/kernel/drivers/hwmon",
+    "*/lib/modules/*/kernel/drivers/usb",
+    "*/lib/modules/*/kernel/drivers/scsi",
+    "*/lib/modules/*/kernel/sound",
     "./usr/share/doc",
     // With vmlinux there, kbuild wants pahole to add BTF to our modules.
     "./usr/src/linux-headers-*/vmlinux",
@@ -82,10 +82,11 @@ pub fn fetch(kernel: &Kernel) -> Result<Tree> {
     if resolved.complete() {
         return Ok(resolved.tree());
     }
-    download_and_unpack(&resolved).or_else(|_| {
+    let apt = Apt::of(kernel)?;
+    download_and_unpack(&apt, &resolved).or_else(|_| {
         // The package lists are older than the archive: look again, once.
-        run(Command::new("apt-get").args(["-q", "-o", "DPkg::Lock::Timeout=120", "update"]))?;
-        download_and_unpack(&resolve(kernel)?)
+        apt.update()?;
+        download_and_unpack(&apt, &resolve(kernel)?)
     })
 }
 
@@ -117,23 +118,88 @@ fn kernels_dir() -> PathBuf {
 }
 
 fn resolve(kernel: &Kernel) -> Result<Resolved> {
-    let image = dependency(&kernel.image, "linux-image-")?;
-    let headers = dependency(&kernel.headers, "linux-headers-")?;
-    let common = dependency(&headers, "linux-headers-")?;
-    let kbuild = dependency(&headers, "linux-kbuild-")?;
+    let apt = Apt::of(kernel)?;
+    let image = apt.dependency(&kernel.image, "linux-image-")?;
     let release = image.trim_start_matches("linux-image-").to_owned();
-    let version = version_of(&image)?;
-    Ok(Resolved {
-        name: kernel.name.clone(),
-        version,
-        packages: vec![image, headers, common, kbuild],
-        release,
-    })
+    let version = apt.version_of(&image)?;
+    // Newer kernels lie in packages of their own, which the image's depends on.
+    let mut packages: Vec<String> = ["linux-base-", "linux-binary-", "linux-modules-"]
+        .iter()
+        .filter_map(|prefix| apt.dependency(&image, prefix).ok())
+        .collect();
+    packages.push(image);
+    if let Some(headers) = &kernel.headers {
+        let headers = apt.dependency(headers, "linux-headers-")?;
+        packages.push(apt.dependency(&headers, "linux-headers-")?);
+        packages.push(apt.dependency(&headers, "linux-kbuild-")?);
+        packages.push(headers);
+    }
+    Ok(Resolved { name: kernel.name.clone(), version, packages, release })
 }
 
-fn dependency(package: &str, prefix: &str) -> Result<String> {
-    let text = capture(Command::new("apt-cache").args(["depends", "--no-recommends", package]))?;
-    first_dependency(&text, prefix).ok_or_else(|| unknown(package))
+/// apt on the machine's own archive, or on another suite of it, whose lists are the lab's own.
+struct Apt {
+    options: Vec<String>,
+}
+
+impl Apt {
+    fn of(kernel: &Kernel) -> Result<Self> {
+        let Some(suite) = &kernel.suite else { return Ok(Self { options: Vec::new() }) };
+        let dir = paths::cache().join("apt").join(suite);
+        let apt = Self { options: apart(&dir) };
+        if !dir.join("sources.list").exists() {
+            for part in ["lists/partial", "cache/archives/partial"] {
+                fs::create_dir_all(dir.join(part)).at(dir.display())?;
+            }
+            let line = format!("deb {} {suite} main\n", archive()?);
+            fs::write(dir.join("sources.list"), line).at(dir.display())?;
+            apt.update()?;
+        }
+        Ok(apt)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(&self.options);
+        command
+    }
+
+    fn update(&self) -> Result<()> {
+        run(self.command("apt-get").args(["-q", "-o", "DPkg::Lock::Timeout=120", "update"]))
+    }
+
+    fn dependency(&self, package: &str, prefix: &str) -> Result<String> {
+        let asked = ["depends", "--no-recommends", package];
+        let text = capture(self.command("apt-cache").args(asked))?;
+        first_dependency(&text, prefix).ok_or_else(|| unknown(package))
+    }
+
+    fn version_of(&self, package: &str) -> Result<String> {
+        let text = capture(self.command("apt-cache").args(["policy", package]))?;
+        let candidate = text.lines().find_map(|line| line.trim().strip_prefix("Candidate: "));
+        candidate.map(str::to_owned).ok_or_else(|| unknown(package))
+    }
+}
+
+/// Options by which apt keeps everything below `dir`, beside what the machine's own set-up says.
+fn apart(dir: &Path) -> Vec<String> {
+    let option = |key: &str, value: String| ["-o".to_owned(), format!("{key}={value}")];
+    let below = |name: &str| dir.join(name).display().to_string();
+    [
+        option("Dir::Etc::sourcelist", below("sources.list")),
+        option("Dir::Etc::sourceparts", "-".to_owned()),
+        option("Dir::State::lists", below("lists")),
+        option("Dir::Cache", below("cache")),
+    ]
+    .concat()
+}
+
+/// Where the machine's own packages come from.
+fn archive() -> Result<String> {
+    let asked = ["indextargets", "--format", "$(COMPONENT) $(REPO_URI)"];
+    let text = capture(Command::new("apt-get").args(asked))?;
+    let first = text.lines().find_map(|line| line.strip_prefix("main "));
+    first.map(str::to_owned).ok_or_else(|| unknown("main"))
 }
 
 /// The first `Depends:` line of apt-cache's answer that begins with `prefix`.
@@ -142,12 +208,6 @@ fn first_dependency(answer: &str, prefix: &str) -> Option<String> {
         .lines()
         .filter_map(|line| line.trim().trim_start_matches('|').strip_prefix("Depends: "));
     depends.filter(|name| name.starts_with(prefix)).map(str::to_owned).next()
-}
-
-fn version_of(package: &str) -> Result<String> {
-    let text = capture(Command::new("apt-cache").args(["policy", package]))?;
-    let candidate = text.lines().find_map(|line| line.trim().strip_prefix("Candidate: "));
-    candidate.map(str::to_owned).ok_or_else(|| unknown(package))
 }
 
 fn unknown(package: &str) -> Error {
@@ -164,13 +224,14 @@ fn cached(kernel: &Kernel) -> Option<Resolved> {
         .filter(Resolved::complete)
 }
 
-fn download_and_unpack(resolved: &Resolved) -> Result<Tree> {
+fn download_and_unpack(apt: &Apt, resolved: &Resolved) -> Result<Tree> {
     say(format!("kernel {}: fetching {}", resolved.name, resolved.release));
     // Unpack aside and rename, so that a broken fetch never looks whole.
     let aside = kernels_dir().join(format!(".{}.{}", resolved.version, std::process::id()));
     let debs = aside.join("debs");
     fs::create_dir_all(&debs).at(debs.display())?;
-    run(Command::new("apt-get")
+    run(apt
+        .command("apt-get")
         .args(["-q", "download"])
         .args(&resolved.packages)
         .current_dir(&debs))?;
@@ -178,6 +239,7 @@ fn download_and_unpack(resolved: &Resolved) -> Result<Tree> {
         unpack(&entry.path(), &aside)?;
     }
     fs::remove_dir_all(&debs).at(debs.display())?;
+    settle(&aside, &resolved.release)?;
     relocate(&aside, &resolved.release)?;
     run(Command::new("depmod").arg("-b").arg(&aside).arg(&resolved.release))?;
     finish(resolved, &aside)?;
@@ -207,9 +269,28 @@ fn unpack(deb: &Path, dir: &Path) -> Result<()> {
         .remedy("is the disk full?"))
 }
 
+/// Newer packages keep modules below /usr, and the image beside them: it all goes where it used to be.
+fn settle(dir: &Path, release: &str) -> Result<()> {
+    let merged = dir.join("usr/lib/modules").join(release);
+    if !merged.exists() {
+        return Ok(());
+    }
+    let move_to = |from: &Path, to: &Path| -> Result<()> {
+        fs::create_dir_all(to.parent().unwrap_or(dir)).at(to.display())?;
+        fs::rename(from, to).at(from.display())
+    };
+    for name in ["vmlinuz", "config"] {
+        move_to(&merged.join(name), &dir.join("boot").join(format!("{name}-{release}")))?;
+    }
+    move_to(&merged, &dir.join("lib/modules").join(release))
+}
+
 /// The headers include their common part by its installed path: point them to the unpacked one.
 fn relocate(dir: &Path, release: &str) -> Result<()> {
     let makefile = dir.join("usr/src").join(format!("linux-headers-{release}")).join("Makefile");
+    if !makefile.exists() {
+        return Ok(());
+    }
     let text = fs::read_to_string(&makefile).at(makefile.display())?;
     fs::write(&makefile, relocated(&text)).at(makefile.display())
 }

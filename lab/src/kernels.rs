@@ -16,6 +16,10 @@ pub struct Matrix {
     /// Kernels, oldest first.
     #[serde(rename = "kernel")]
     pub kernels: Vec<Kernel>,
+    /// Kernels that only benches boot, for what they have of their own: no module of ours is built for
+    /// them.
+    #[serde(default, rename = "peer")]
+    pub peers: Vec<Kernel>,
 }
 
 /// Something a kernel may have been built with.
@@ -38,9 +42,14 @@ pub struct Kernel {
     pub about: String,
     /// Debian meta package of the image.
     pub image: String,
-    /// Debian meta package of the headers.
-    pub headers: String,
+    /// Debian meta package of the headers; none where no module is built.
+    #[serde(default)]
+    pub headers: Option<String>,
+    /// The suite of Debian's archive that has it, if not the machine's own.
+    #[serde(default)]
+    pub suite: Option<String>,
     /// What it has, by key of [`Matrix::features`].
+    #[serde(default)]
     pub features: BTreeMap<String, bool>,
 }
 
@@ -56,6 +65,12 @@ impl Matrix {
         let matrix: Matrix =
             toml::from_str(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
         for kernel in &matrix.kernels {
+            if kernel.headers.is_none() {
+                return Err(bad(format!(
+                    "kernel {} has no headers to build modules with",
+                    kernel.name
+                )));
+            }
             if !kernel.features.keys().eq(matrix.features.keys()) {
                 return Err(bad(format!(
                     "kernel {} does not answer for exactly the features listed",
@@ -71,13 +86,13 @@ impl Matrix {
     /// # Errors
     /// No such kernel; the error lists those there are.
     pub fn kernel(&self, name: &str) -> Result<&Kernel> {
-        self.kernels.iter().find(|k| k.name == name).ok_or_else(|| {
+        self.kernels.iter().chain(&self.peers).find(|k| k.name == name).ok_or_else(|| {
             Error::new(Kind::Usage, format!("kernel {name}"), "not in kernels.toml")
                 .remedy(format!("one of: {}", self.names().join(", ")))
         })
     }
 
-    /// All short names.
+    /// All short names, without peers.
     pub fn names(&self) -> Vec<&str> {
         self.kernels.iter().map(|k| k.name.as_str()).collect()
     }
@@ -87,10 +102,11 @@ impl Matrix {
         let set = |symbol: &String| {
             config.lines().any(|l| l == format!("{symbol}=y") || l == format!("{symbol}=m"))
         };
-        let wrong = self
-            .features
-            .iter()
-            .filter(|(key, feature)| feature.symbols.iter().all(set) != kernel.features[*key]);
+        let differs =
+            |declared: &bool, feature: &Feature| feature.symbols.iter().all(set) != *declared;
+        let wrong = self.features.iter().filter(|(key, feature)| {
+            kernel.features.get(*key).is_some_and(|declared| differs(declared, feature))
+        });
         wrong.map(|(key, _)| key.clone()).collect()
     }
 }
@@ -138,5 +154,17 @@ mod tests {
         );
         assert!(Matrix::parse(&TOY.replace("damon = true", "")).is_err());
         assert!(Matrix::parse(&TOY.replace("about", "abuot")).is_err());
+    }
+
+    #[test]
+    fn a_peer_needs_no_headers_a_kernel_of_the_matrix_does() {
+        let peer = format!("{TOY}\n[[peer]]\nname = \"new\"\nabout = \"toy\"\nimage = \"i\"\n");
+        let matrix = Matrix::parse(&peer).unwrap();
+        assert_eq!(
+            (matrix.names(), matrix.kernel("new").unwrap().name.as_str()),
+            (vec!["6.1"], "new")
+        );
+        let headless = TOY.replace("headers = \"linux-headers-amd64\"", "");
+        assert!(Matrix::parse(&headless).unwrap_err().to_string().contains("no headers"));
     }
 }

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use crate::bench::{self, Row, Table};
 use crate::error::{Context, Error, Kind, Result};
-use crate::fetch::{self, Tree};
-use crate::kernels::Matrix;
+use crate::fetch;
+use crate::kernels::{Kernel, Matrix};
 use crate::paths;
 use crate::progress::say;
 use crate::run::{self, Done, Options};
@@ -25,6 +25,11 @@ pub use figures::check;
 
 /// The kernel that has a DAMON to compare with.
 const KERNEL: &str = "6.12";
+
+/// The kernel whose DAMON tunes its intervals, and who is measured there: no module is built for it, so
+/// that its toucher maps a memory file again and again and flushes the TLBs itself.
+const TUNING_KERNEL: &str = "newest";
+const TUNED: &str = "kernel-damon:tuned";
 
 /// Left to the host's others.
 const HOST_RESERVE_MB: u64 = 1024;
@@ -45,7 +50,6 @@ pub struct Choice {
 pub fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
     let path = paths::root().join("target/bench/see.json");
     fs::create_dir_all(results(&path)).at(path.display())?;
-    let tree = fetch::tree(matrix.kernel(KERNEL)?)?;
     let mut table = Table::load(&path)?;
     let mut failed = Vec::new();
     let chosen: Vec<&Case> = CASES.iter().filter(|case| case.is_chosen(&choice.only)).collect();
@@ -55,7 +59,7 @@ pub fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
             .remedy(format!("one of: {}", names.join(", "))));
     }
     for case in chosen {
-        if let Err(error) = measure(case, &tree, choice, &mut table, &path) {
+        if let Err(error) = measure(case, matrix, choice, &mut table, &path) {
             eprintln!("lab: {error}");
             failed.push(case.name);
         }
@@ -73,9 +77,14 @@ fn results(json: &Path) -> PathBuf {
     json.with_extension("")
 }
 
+/// The kernel on which an instrument takes its turn.
+fn kernel_of(instrument: &str) -> &'static str {
+    if instrument == TUNED { TUNING_KERNEL } else { KERNEL }
+}
+
 fn measure(
     case: &Case,
-    tree: &Tree,
+    matrix: &Matrix,
     choice: &Choice,
     table: &mut Table,
     path: &Path,
@@ -87,17 +96,25 @@ fn measure(
         say(format!("{}: there already", case.name));
         return Ok(());
     }
-    let done = turns(case, tree, choice, &missing, pairs)?;
     let results = results(path).join(case.name);
     fs::create_dir_all(&results).at(results.display())?;
-    for each in missing {
-        match rows::of(case, each, &done.out, &results) {
-            Ok(rows) => table.add(rows, path)?,
-            Err(error) => eprintln!("lab: {}, {each}: {error}", case.name),
+    for kernel in [KERNEL, TUNING_KERNEL] {
+        let here: Vec<&str> =
+            missing.iter().copied().filter(|each| kernel_of(each) == kernel).collect();
+        let pairs = if kernel == KERNEL { pairs } else { 0 };
+        if here.is_empty() && pairs == 0 {
+            continue;
         }
-    }
-    if pairs > 0 {
-        table.add(rows::slowdown(case, &done.out)?, path)?;
+        let done = turns(case, matrix.kernel(kernel)?, choice, &here, pairs)?;
+        for each in here {
+            match rows::of(case, each, &done.out, &results) {
+                Ok(rows) => table.add(rows, path)?,
+                Err(error) => eprintln!("lab: {}, {each}: {error}", case.name),
+            }
+        }
+        if pairs > 0 {
+            table.add(rows::slowdown(case, &done.out)?, path)?;
+        }
     }
     let ratio: Vec<Row> = rows::ratio(case, table).into_iter().collect();
     table.add(ratio, path)
@@ -106,14 +123,18 @@ fn measure(
 /// One boot.
 fn turns(
     case: &Case,
-    tree: &Tree,
+    kernel: &Kernel,
     choice: &Choice,
     instruments: &[&str],
     pairs: u32,
 ) -> Result<Done> {
     check_room(case)?;
+    let tree = fetch::tree(kernel)?;
     let mut scenario = Scenario::load("see")?;
     scenario.memory_mb = case.memory_mb;
+    if kernel.headers.is_none() {
+        scenario.modules.clear();
+    }
     for (key, value) in [
         ("scenario", case.name.to_owned()),
         ("workload", case.workload.to_owned()),
@@ -126,11 +147,11 @@ fn turns(
         scenario.assign(&format!("{key}={value}"))?;
     }
     scenario.timeout_s += u64::from(case.seconds) * instruments.len() as u64;
-    let out = paths::cache().join("out").join(format!("see-{}", case.name));
+    let out = paths::cache().join("out").join(format!("see-{}-{}", case.name, kernel.name));
     let _ = fs::remove_dir_all(&out);
-    say(format!("{}: {}", case.name, instruments.join(", ")));
+    say(format!("{} on {}: {}", case.name, kernel.name, instruments.join(", ")));
     let options = Options { out: Some(out), ..Options::default() };
-    let done = run::run(&scenario, KERNEL, tree, &options)?;
+    let done = run::run(&scenario, &kernel.name, &tree, &options)?;
     run::judge(case.name, &done)?;
     Ok(done)
 }

@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// Let the kernel use huge pages (anon only).
     #[arg(long)]
     pub(crate) huge: bool,
+    /// Flush the TLBs of our CPUs this often: for emulated machines without the lab's flusher.
+    #[arg(long, value_name = "PERIOD", value_parser = parse_time)]
+    pub(crate) flush: Option<Duration>,
     /// Directory to write the truth to.
     #[arg(long, value_name = "DIR")]
     pub(crate) truth: Option<PathBuf>,

@@ -3,6 +3,7 @@
 mod args;
 mod chronicle;
 mod clock;
+mod flush;
 mod memory;
 mod ready;
 mod room;
@@ -22,6 +23,7 @@ use tierscope_workloads::{Program, Workload, file};
 
 use crate::args::{Args, Start};
 use crate::chronicle::Chronicle;
+use crate::flush::Flusher;
 use crate::memory::{Backing, Mapped, Progress};
 use crate::room::Room;
 use crate::worker::{News, Shared, work};
@@ -124,11 +126,16 @@ fn touch_all(
                 .end(End { at_ns: clock::now().0, cause: "ended before it began".into() });
         }
     }
+    let flusher = args.flush.map(Flusher::new).transpose()?;
     shared.begin = clock::now();
     let cause = std::thread::scope(|scope| {
         for lane in 0..shared.threads {
             let (sender, shared) = (sender.clone(), &shared);
             scope.spawn(move || work(shared, lane, &sender));
+        }
+        if let Some(flusher) = &flusher {
+            let stop = &shared.stop;
+            scope.spawn(move || flusher.run(stop));
         }
         let told = if args.start == Start::Now { ready::tell(args, &areas) } else { Ok(()) };
         let seen = told.and_then(|()| follow(&shared, news, &mut chronicle));
