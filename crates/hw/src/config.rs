@@ -351,6 +351,7 @@ pub const READY_MADE: &[(&str, &str)] = &[
     ("xeon-gold-5218", include_str!("../machines/xeon-gold-5218.toml")),
     ("xeon-e5-2620v2", include_str!("../machines/xeon-e5-2620v2.toml")),
     ("laptop", include_str!("../machines/laptop.toml")),
+    ("qemu-tcg", include_str!("../machines/qemu-tcg.toml")),
 ];
 
 /// What does not fit.

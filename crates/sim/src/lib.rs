@@ -9,3 +9,6 @@
 pub mod config;
 pub mod density;
 pub mod exact;
+mod truth;
+
+pub use truth::Truth;

@@ -14,7 +14,8 @@ use super::faults::Armed;
 use super::samples::Sampler;
 use super::stamps::{Stamp, Stamps};
 use super::world::{SPACE, World};
-use super::{Config, Start, Truth};
+use super::{Config, Start};
+use crate::Truth;
 
 /// A machine of densities, in virtual time. What the profiler asks for takes it time, as on a core of
 /// its own: the clock goes on by what a call costs.
@@ -73,7 +74,8 @@ impl Machine {
     /// What is hot when, apart from the machine.
     #[must_use]
     pub fn truth(&self) -> Truth {
-        Truth { workload: self.world.workload().clone(), bases: self.world.bases.clone() }
+        let workload = self.world.workload().clone();
+        Truth { workload, bases: self.world.bases.clone(), space: SPACE }
     }
 
     /// Time that the target lost to interrupts and faults on behalf of the profiler; part of the

@@ -42,9 +42,7 @@ mod profile;
 mod residency;
 mod samples;
 mod stamps;
-mod truth;
 mod world;
 
 pub use config::{Config, Start};
 pub use machine::Machine;
-pub use truth::Truth;

@@ -1,6 +1,7 @@
 //! A core: its MMU, its clock, its counters.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tierscope_core::Result;
 use tierscope_hw::{Mmu, Source};
@@ -49,8 +50,11 @@ pub(super) struct Cpu {
     /// When the next of them has its turn.
     pub(super) turn_ends: u64,
     /// When its next timer tick comes, and from one to the next.
-    pub(super) tick_at: u64,
+    tick_at: u64,
     tick: u64,
+    /// When its TLBs are flushed next, and from one time to the next.
+    flush_at: u64,
+    flush: u64,
     /// What its own caches hold.
     pub(super) private: Private,
     pub(super) counts: Counts,
@@ -68,10 +72,13 @@ pub(super) struct Cpu {
 impl Cpu {
     pub(super) fn new(setup: &Setup) -> Result<Self> {
         let pmu = setup.sampling.as_ref().map(|sampling| Pmu::new(sampling, &setup.costs.samples));
-        let tick = setup.tick.map_or(u64::MAX, |tick| tick.as_nanos() as u64 * NS);
+        let ps = |time: Option<Duration>| time.map_or(u64::MAX, |t| t.as_nanos() as u64 * NS);
+        let (tick, flush) = (ps(setup.tick), ps(setup.flush));
         Ok(Self {
             tick_at: tick,
             tick,
+            flush_at: setup.flush.map_or(u64::MAX, |_| flush / 2),
+            flush,
             mmu: Mmu::new(&setup.hardware.translation)?,
             time: 0,
             threads: VecDeque::new(),
@@ -87,11 +94,20 @@ impl Cpu {
         })
     }
 
-    /// Takes the timer ticks that are due.
-    pub(super) fn tick(&mut self) {
+    /// When the next timer tick or flush comes.
+    pub(super) fn interrupted_at(&self) -> u64 {
+        self.tick_at.min(self.flush_at)
+    }
+
+    /// Takes the timer ticks and flushes that are due.
+    pub(super) fn interrupts(&mut self) {
         if self.time >= self.tick_at {
             self.mmu.forget_tables();
             self.tick_at = (self.time / self.tick + 1) * self.tick;
+        }
+        if self.time >= self.flush_at {
+            self.mmu.flush_all();
+            self.flush_at += ((self.time - self.flush_at) / self.flush + 1) * self.flush;
         }
     }
 

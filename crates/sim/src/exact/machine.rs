@@ -1,5 +1,7 @@
 //! The machine as a whole.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tierscope_core::{
@@ -68,6 +70,7 @@ pub struct Machine<B = ()> {
     pub(super) killed: u64,
     /// What ended the run: the host has no memory.
     pub(super) broken: Option<Error>,
+    pub(super) stop: Option<Arc<AtomicBool>>,
 }
 
 impl Machine {
@@ -111,7 +114,15 @@ impl<B: BusObserver> Machine<B> {
             tiers: Vec::new(),
             killed: 0,
             broken: None,
+            stop: None,
         })
+    }
+
+    /// The user's wish to stop, looked at whenever time passes.
+    #[must_use]
+    pub fn with_stop(mut self, stop: Arc<AtomicBool>) -> Self {
+        self.stop = Some(stop);
+        self
     }
 
     /// Starts a process: its areas are mapped, its threads run from now on.
@@ -119,9 +130,7 @@ impl<B: BusObserver> Machine<B> {
     /// # Errors
     /// The workload makes no sense, or is larger than the memory.
     pub fn start(&mut self, process: &Process) -> Result<SpaceId> {
-        let what = || format!("cannot start {}", process.name);
-        process.work.check().map_err(|cause| Error::new(ErrorKind::Usage, what()).cause(cause))?;
-        self.check_process(process)?;
+        self.check(process)?;
         let space = self.spawn(&process.name, process.uncached_tables)?;
         let mut bases = Vec::new();
         for area in process.work.areas() {
@@ -141,10 +150,15 @@ impl<B: BusObserver> Machine<B> {
         Ok(space)
     }
 
-    fn check_process(&self, process: &Process) -> Result<()> {
+    /// Whether a process could be started: a cheap question, before anything runs.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, process: &Process) -> Result<()> {
+        let what = || format!("cannot start {}", process.name);
+        process.work.check().map_err(|cause| Error::new(ErrorKind::Usage, what()).cause(cause))?;
         let refuse = |cause: String, remedy: &str| {
-            let what = format!("cannot start {}", process.name);
-            Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
+            Err(Error::new(ErrorKind::Usage, what()).cause(cause).remedy(remedy))
         };
         if process.threads == 0 || process.first_cpu as usize >= self.cpus.len() {
             return refuse(

@@ -1,6 +1,7 @@
 //! The machine as instruments and policies see it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tierscope_core::{
@@ -18,6 +19,9 @@ impl<B: BusObserver> Clock for Machine<B> {
     }
 
     fn wait(&mut self, until: Time) -> Wake {
+        if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            return Wake::Stop;
+        }
         let until = until.0.saturating_mul(NS).max(self.now);
         while self.now < until && self.broken.is_none() && !self.os.is_news() {
             let before = self.now;

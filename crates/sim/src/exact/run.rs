@@ -84,13 +84,13 @@ impl<B: BusObserver> Machine<B> {
         while self.broken.is_none() {
             self.schedule(at);
             let cpu = &mut self.cpus[at];
-            cpu.tick();
+            cpu.interrupts();
             let Some(thread) = cpu.threads.front().copied() else { return };
             if cpu.time >= limit {
                 return;
             }
             let until = if cpu.threads.len() > 1 { limit.min(cpu.turn_ends) } else { limit };
-            let until = until.min(cpu.tick_at);
+            let until = until.min(cpu.interrupted_at());
             match self.slice(at, thread, until) {
                 Stopped::Limit => {}
                 Stopped::NotDue(due) => self.not_due(at, due, limit),

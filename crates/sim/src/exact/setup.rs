@@ -44,6 +44,10 @@ pub struct Setup {
     /// is more than the paging-structure caches hold of upper levels, so they forget. Without it the
     /// entries above a small working set stay cached for ever, and look old.
     pub tick: Option<Duration>,
+    /// Time between two flushes of all TLBs and paging-structure caches, as the lab's flusher makes
+    /// them; `None` for never. Nobody is charged. The first comes after half of it, so that the
+    /// flusher is not in step with whoever looks as often.
+    pub flush: Option<Duration>,
     /// How far the clocks of cores drift apart before the one behind goes on.
     pub quantum: Duration,
 }
@@ -63,6 +67,7 @@ impl Setup {
             profiler_cpu: None,
             // CONFIG_HZ of 250, the default.
             tick: Some(Duration::from_millis(4)),
+            flush: None,
             quantum: Duration::from_micros(10),
         }
     }
@@ -90,11 +95,12 @@ impl Setup {
                 "name one that is",
             );
         }
-        if self.quantum.is_zero() || self.tick.is_some_and(|tick| tick.is_zero()) {
+        let times = [Some(self.quantum), self.tick, self.flush];
+        if times.into_iter().flatten().any(|time| time.is_zero()) {
             return refuse(
-                "the quantum or the tick is zero".into(),
+                "the quantum, the tick or the time between flushes is zero".into(),
                 "no core would ever go on",
-                "use 10 us and 4 ms",
+                "use 10 us, 4 ms and 5 ms",
             );
         }
         let misses = |sampling: &Sampling| sampling.events.contains(&Event::LoadMisses);
