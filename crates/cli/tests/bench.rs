@@ -47,6 +47,28 @@ fn a_petabyte_is_no_more_work() {
     assert!(report[0]["outcomes"][0]["all"]["recall"].as_f64() >= Some(0.9));
 }
 
+// The same two gigabytes of 64, access by access and by densities: guided sees them in both.
+#[test]
+fn an_exact_machine_takes_the_same_scenario() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = |mode: &str| {
+        let path = dir.path().join(format!("{mode}.toml"));
+        let text = format!(
+            "name = \"toy\"\nabout = \"a\"\nsource = \"b\"\nmode = \"{mode}\"\ntime = \"2s\"\n\
+             workload = \"contiguous:space=16GiB,hot=2GiB,at=9GiB,rate=1000000\"\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        reports(&[path.to_str().unwrap(), "--only", "guided"])
+    };
+    for mode in ["exact", "density"] {
+        let report = report(mode);
+        let outcome = &report[0]["outcomes"][0];
+        assert_eq!(report[0]["mode"], mode);
+        let share = |key: &str| outcome["settled"][key].as_f64().unwrap_or(0.0);
+        assert!(share("precision") >= 0.95 && share("recall") >= 0.95, "{mode}: {outcome}");
+    }
+}
+
 #[test]
 fn every_contender_has_a_line_and_drawings_are_written() {
     let dir = tempfile::tempdir().unwrap();

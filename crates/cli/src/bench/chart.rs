@@ -62,11 +62,12 @@ pub(super) fn page(reports: &[Report]) -> String {
 fn section(html: &mut String, report: &Report) {
     let _ = writeln!(
         html,
-        "<h2>{}</h2>\n<p>{}. {} s by densities, seed {}. {}</p>\n<table><tr><th></th><th>precision</th>\
+        "<h2>{}</h2>\n<p>{}. {} s, {}, seed {}. {}</p>\n<table><tr><th></th><th>precision</th>\
          <th>recall</th><th>F1</th><th>false-hot</th><th>detected</th><th>profiler CPU (simulated)</th></tr>",
         escaped(&report.scenario),
         escaped(&report.about),
         report.seconds,
+        report.mode.how(),
         report.seed,
         escaped(&report.source)
     );

@@ -8,9 +8,10 @@ use serde::Serialize;
 use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
 use tierscope_core::metrics::{self, Accuracy, HOT_FREQUENCY};
 use tierscope_core::{RangeSet, Result, Time};
-use tierscope_sim::density::Truth;
+use tierscope_sim::Truth;
 
 use super::contender::Contender;
+use super::machine::build;
 use super::scenario::Scenario;
 
 /// A window.
@@ -28,6 +29,8 @@ pub struct Row {
     pub both_bytes: u64,
     /// Regions.
     pub regions: usize,
+    /// Looks at the region that was looked at most.
+    pub samples: u32,
     /// Share of the mapped bytes that was looked at so far.
     pub looked_at: f64,
     /// CPU time of the profiler so far, simulated, in seconds.
@@ -177,6 +180,7 @@ impl Sink for Judge<'_> {
             true_bytes: accuracy.truth,
             both_bytes: accuracy.both,
             regions: snapshot.regions.len(),
+            samples: snapshot.regions.iter().map(|region| region.samples).max().unwrap_or(0),
             looked_at: looked as f64 / self.mapped.max(1) as f64,
             profiler_seconds: window.cpu.profiler.as_secs_f64(),
         });
@@ -198,15 +202,14 @@ pub(crate) fn judge(
     reached: &AtomicU64,
 ) -> Result<Outcome> {
     let begun = std::time::Instant::now();
-    let mut machine = scenario.machine(contender)?.with_stop(Arc::clone(stop));
+    let (mut machine, truth) = build(scenario, contender, stop)?;
     let mut instrument = contender.make(scenario.window, scenario.config.seed)?;
-    let mut judge =
-        Judge { truth: machine.truth(), known: None, mapped: 0, rows: Vec::new(), reached };
+    let mut judge = Judge { truth, known: None, mapped: 0, rows: Vec::new(), reached };
     // The end of a window belongs to it.
     let course = Course::until(Time(0) + scenario.time + Duration::from_nanos(1));
-    let ended = profile(&mut machine, &mut *instrument, &course, &mut judge)?;
-    let seconds = tierscope_core::Clock::now(&machine).seconds();
-    let cpu = tierscope_core::Target::cpu_time(&machine);
+    let ended = profile(&mut *machine, &mut *instrument, &course, &mut judge)?;
+    let seconds = machine.now().seconds();
+    let cpu = machine.cpu_time();
     let detections = detections(&judge, bar);
     let settled = settled(&judge.rows, &detections);
     Ok(Outcome {

@@ -4,6 +4,7 @@ mod args;
 mod chart;
 pub(crate) mod contender;
 pub(crate) mod judge;
+mod machine;
 pub(crate) mod race;
 pub(crate) mod scenario;
 mod table;
@@ -21,7 +22,7 @@ use crate::report::written;
 pub use args::{AccuracyArgs, BenchCommand};
 pub use contender::Contender;
 pub use judge::{Detection, Outcome, Row, Shares};
-pub use scenario::Scenario;
+pub use scenario::{Mode, Scenario};
 
 use race::{Job, race, stop_flag};
 
@@ -36,8 +37,8 @@ pub struct Report {
     pub source: String,
     /// The hardware whose caches are simulated.
     pub hardware: String,
-    /// `density`: how accesses are simulated.
-    pub mode: &'static str,
+    /// How accesses are simulated.
+    pub mode: Mode,
     /// Bytes mapped.
     pub mapped_bytes: u64,
     /// Simulated seconds.
@@ -117,8 +118,8 @@ fn report(scenario: &Scenario, bar: f64, outcomes: Vec<Outcome>) -> Report {
         scenario: scenario.name.clone(),
         about: scenario.about.clone(),
         source: scenario.source.clone(),
-        hardware: scenario.hardware.clone(),
-        mode: "density",
+        hardware: scenario.hardware.name.clone(),
+        mode: scenario.mode,
         mapped_bytes: scenario.workload.bytes(),
         seconds: scenario.time.as_secs_f64(),
         flush_seconds: scenario.config.flush.map(|every| every.as_secs_f64()),

@@ -4,17 +4,18 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_hw::Machine as Hardware;
-use tierscope_sim::config::{Costs, Period, Sampling};
-use tierscope_sim::density::{Config, Machine, Start};
+use tierscope_sim::config::Costs;
+use tierscope_sim::density::{Config, Start};
 use tierscope_workloads::Workload;
 use tierscope_workloads::file::load;
-use tierscope_workloads::masim::Mode;
+use tierscope_workloads::masim;
 use toml::Spanned;
 
 use super::contender::{ALL, Contender};
+use super::machine;
 use crate::units;
 
 /// The ready-made scenarios: name and TOML text.
@@ -42,6 +43,9 @@ pub(crate) struct File {
     workload: Spanned<String>,
     /// Simulated time.
     time: Spanned<String>,
+    /// By densities unless told.
+    #[serde(default = "densities")]
+    mode: Mode,
     #[serde(default)]
     window: Option<Spanned<String>>,
     /// Ready-made hardware, or a file.
@@ -68,6 +72,27 @@ pub(crate) struct File {
     contenders: Vec<Spanned<String>>,
 }
 
+/// How accesses are simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// As densities over ranges and time.
+    Density,
+    /// One by one.
+    Exact,
+}
+
+impl Mode {
+    /// For people.
+    #[must_use]
+    pub fn how(self) -> &'static str {
+        match self {
+            Mode::Density => "by densities",
+            Mode::Exact => "access by access",
+        }
+    }
+}
+
 /// A scenario, checked.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -83,10 +108,12 @@ pub struct Scenario {
     pub time: Duration,
     /// Time from one snapshot to the next.
     pub window: Duration,
+    /// How accesses are simulated.
+    pub mode: Mode,
     /// The machine, but for how accesses are sampled.
     pub config: Config,
-    /// The hardware's name.
-    pub hardware: String,
+    /// The hardware that it is like.
+    pub hardware: Hardware,
     /// Who runs.
     pub contenders: Vec<Contender>,
 }
@@ -138,16 +165,6 @@ impl Scenario {
         let file: File = read(name, text)?;
         file.check().map_err(|(offset, what)| at(name, text, offset, what))
     }
-
-    /// The machine for a contender.
-    ///
-    /// # Errors
-    /// As [`Machine::new`].
-    pub fn machine(&self, contender: &Contender) -> Result<Machine> {
-        let sampling = (contender.samples > 0)
-            .then(|| Sampling::loads_and_stores(Period::PerSecond(contender.samples)));
-        Machine::new(Config { sampling, ..self.config.clone() }, &self.workload)
-    }
 }
 
 /// What `read` makes of the text, or the fault at its place.
@@ -156,6 +173,10 @@ fn of<T>(
     read: impl Fn(&str) -> std::result::Result<T, String>,
 ) -> Faulty<T> {
     read(text.get_ref()).map_err(|what| (text.span().start, what))
+}
+
+fn densities() -> Mode {
+    Mode::Density
 }
 
 fn time_of(text: &Spanned<String>) -> Faulty<Duration> {
@@ -179,7 +200,7 @@ impl File {
     /// The scenario, if all its parts make sense.
     pub(crate) fn check(&self) -> Faulty<Scenario> {
         let workload =
-            of(&self.workload, |text| load(text, Mode::Correct).map_err(|e| e.to_string()))?;
+            of(&self.workload, |text| load(text, masim::Mode::Correct).map_err(|e| e.to_string()))?;
         let time = time_of(&self.time)?;
         let window = self.window.as_ref().map_or(Ok(Duration::from_millis(200)), time_of)?;
         if window.is_zero() || time < window {
@@ -194,23 +215,38 @@ impl File {
         if contenders.is_empty() {
             contenders = ALL.to_vec();
         }
-        // Whether the workload fits is for the machine to say.
-        Machine::new(config.clone(), &workload)
-            .map_err(|error| (self.workload.span().start, error.to_string()))?;
-        Ok(Scenario {
+        let scenario = Scenario {
             name: self.name.clone(),
             about: self.about.clone(),
             source: self.source.clone(),
             workload,
             time,
             window,
+            mode: self.mode,
             config,
             hardware,
             contenders,
-        })
+        };
+        self.check_start(&scenario)?;
+        // Whether the workload fits is for the machine to say.
+        machine::check(&scenario)
+            .map_err(|error| (self.workload.span().start, error.to_string()))?;
+        Ok(scenario)
     }
 
-    fn config(&self) -> Faulty<(String, Config)> {
+    /// The exact machine begins with pages that nobody has touched.
+    fn check_start(&self, scenario: &Scenario) -> Faulty<()> {
+        match &self.start {
+            Some(start)
+                if scenario.mode == Mode::Exact && scenario.config.start == Start::Young =>
+            {
+                Err((start.span().start, "an exact machine starts `cleared`".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn config(&self) -> Faulty<(Hardware, Config)> {
         let hardware = match &self.machine {
             None => Hardware::ready_made("xeon-gold-6238m").map_err(|e| (0, e.to_string()))?,
             Some(text) => of(text, |text| named(text, Hardware::ready_made, Hardware::parse))?,
@@ -239,7 +275,7 @@ impl File {
         }
         config.cores = self.cores.unwrap_or(config.cores);
         config.seed = self.seed.unwrap_or(config.seed);
-        Ok((hardware.name, config))
+        Ok((hardware, config))
     }
 }
 
@@ -273,6 +309,9 @@ mod tests {
         );
         assert!(error("machine = \"abacus\"\n").contains("choose one of xeon"));
         assert!(error("cores = 0\n").contains("s.toml:4:12: cores"));
+        assert!(error("mode = \"rough\"\n").starts_with("s.toml:6:8: unknown variant `rough`"));
+        let young = error("mode = \"exact\"\nstart = \"young\"\n");
+        assert!(young.starts_with("s.toml:7:9: an exact machine starts"), "{young}");
         let text = TEXT.replace("hot=64MiB", "hot=2GiB");
         let error = Scenario::parse("s.toml", &text).unwrap_err().to_string();
         assert!(error.starts_with("s.toml:4:12: workload"), "{error}");

@@ -13,7 +13,8 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         report.flush_seconds.map_or("no flush".into(), |s| format!("a flush each {} ms", s * 1e3));
     writeln!(
         out,
-        "simulated by densities: {} mapped, {seconds} s, {hardware}, {flush}, seed {seed}\n",
+        "simulated {}: {} mapped, {seconds} s, {hardware}, {flush}, seed {seed}\n",
+        report.mode.how(),
         show_bytes(report.mapped_bytes)
     )?;
     writeln!(

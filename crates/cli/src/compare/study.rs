@@ -97,6 +97,10 @@ pub struct Row {
     pub figures: Figures,
     /// Bytes reported hot outside of the truth's areas.
     pub unjudged_bytes: u64,
+    /// Regions that lie in the truth's areas, be it in part.
+    pub regions: usize,
+    /// Looks at the region that was looked at most.
+    pub samples: u32,
     /// The workload's own accesses a second.
     pub touches_per_second: Option<f64>,
 }
@@ -223,8 +227,10 @@ fn row(
     let commits = recording.commits();
     let (start, end) = (commits[index].start, commits[index].end);
     let Some(hot) = truth.hot(start, end) else { return Ok(None) };
-    let all = reported(&recording.snapshot(index)?, space);
-    let reported = all.intersect(&areas(truth));
+    let snapshot = recording.snapshot(index)?;
+    let all = reported(&snapshot, space);
+    let areas = areas(truth);
+    let reported = all.intersect(&areas);
     let against = |truth: &RangeSet| Shares::from(Accuracy::of(&reported, truth));
     let (mut pages, mut pages_of_ten) = (None, None);
     if let Some(replay) = replay {
@@ -239,6 +245,8 @@ fn row(
         changed: hot.changed,
         figures: Figures { region: against(hot.ranges), pages, pages_of_ten },
         unjudged_bytes: all.bytes() - reported.bytes(),
+        regions: regions_in(&snapshot, space, &areas),
+        samples: snapshot.regions.iter().map(|region| region.samples).max().unwrap_or(0),
         touches_per_second: truth.rate(start, end),
     }))
 }
@@ -248,6 +256,13 @@ fn reported(snapshot: &Snapshot, space: SpaceId) -> RangeSet {
     let hot = metrics::hot(snapshot, HOT_FREQUENCY);
     let here = hot.as_slice().iter().filter(|range| range.space == space);
     here.map(|range| tierscope_core::Range { space: SpaceId(0), ..*range }).collect()
+}
+
+/// Regions of a space that lie in the areas, be it in part.
+fn regions_in(snapshot: &Snapshot, space: SpaceId, areas: &RangeSet) -> usize {
+    let here = snapshot.regions.iter().filter(|region| region.range.space == space);
+    let told = here.map(|region| tierscope_core::Range { space: SpaceId(0), ..region.range });
+    told.filter(|range| areas.as_slice().iter().any(|area| area.intersect(range).is_some())).count()
 }
 
 /// What the truth speaks of.
@@ -320,6 +335,8 @@ mod tests {
             changed: false,
             figures: Figures { region, pages: None, pages_of_ten: None },
             unjudged_bytes: 0,
+            regions: 1,
+            samples: 40,
             touches_per_second: None,
         }
     }

@@ -37,7 +37,7 @@ pub(super) fn section(ran: &Ran) -> String {
         about = scenario.about,
         mapped = show_bytes(scenario.workload.bytes()),
         time = scenario.time,
-        hardware = scenario.hardware,
+        hardware = scenario.hardware.name,
         seed = scenario.config.seed,
         source = scenario.source,
     );
