@@ -58,8 +58,11 @@ deb: build ## make a Debian package of what was built (target/debian)
 bench-show: build ## reports, live view, exporter, exports, package: target/bench/show.json, resumable
 	@$(LAB) bench show
 
+bench-sim: build ## the simulated machine: speed, accuracy, exactness, beside a real kernel: target/bench/sim.json, resumable
+	@$(LAB) bench sim
+
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show install uninstall deb clean
+.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim install uninstall deb clean
 .DEFAULT_GOAL := help

@@ -16,7 +16,7 @@ for enabled in /sys/module/damon_*/parameters/enabled; do
 done
 echo "NUMA balancing, the aging of lru_gen and the kernel's own uses of DAMON are off"
 
-toucher "$workload" --backing $backing $flush --truth /tmp/truth --passes 0 --ready /tmp/ready >/out/toucher.json &
+toucher "$workload" --backing $backing $flush --truth /tmp/truth --passes 0 --seed "$seed" --ready /tmp/ready >/out/toucher.json &
 toucher=$!
 until [ -s /tmp/ready ]; do
     kill -0 $toucher || { wait $toucher; exit 1; }
@@ -53,7 +53,7 @@ look_at() {
 record() {
     echo "$scenario: $1 $2"
     mkdir -p "/out/$1-$2"
-    tierscope record -p $toucher --instrument "$1" --variant "$2" --duration "$3s" -o /tmp/recording \
+    tierscope record -p $toucher --instrument "$1" --variant "$2" --duration "$3s" --seed "$seed" -o /tmp/recording \
         --annotate "scenario=$scenario" --annotate "flush_us=$flush_us" \
         --annotate "lru_gen=off" --annotate "numa_balancing=off" 2>"/out/$1-$2/said.txt" &
     recorder=$!

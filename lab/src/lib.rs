@@ -6,6 +6,7 @@
 
 pub mod accuracy;
 pub mod bench;
+mod chapters;
 pub mod command;
 pub mod console;
 pub mod cpio;
@@ -23,6 +24,7 @@ pub mod run;
 pub mod scenario;
 pub mod see;
 pub mod show;
+pub mod sim;
 pub mod suite;
 pub mod support;
 pub mod topology;

@@ -9,7 +9,9 @@ use tierscope_lab::kernels::Matrix;
 use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
-use tierscope_lab::{accuracy, bench, first_light, kbuild, progress, see, show, suite, support};
+use tierscope_lab::{
+    accuracy, bench, first_light, kbuild, progress, see, show, sim, suite, support,
+};
 
 /// Run tierscope on real kernels in QEMU (TCG).
 ///
@@ -57,9 +59,9 @@ enum Verb {
     /// Measure a chapter: target/bench/CHAPTER.json.
     Bench {
         /// Chapter.
-        #[arg(value_parser = ["light", "see", "show"])]
+        #[arg(value_parser = ["light", "see", "show", "sim"])]
         chapter: String,
-        /// see, show: only what has this in its name.
+        /// see, show, sim: only what has this in its name.
         #[arg(long, default_value = "")]
         only: String,
         /// see: seconds of each instrument instead of the case's.
@@ -178,6 +180,7 @@ fn dispatch(verb: Verb) -> Result<()> {
             see::bench(&matrix, &see::Choice { only, seconds })
         }
         Verb::Bench { chapter, only, .. } if chapter == "show" => show::bench(&matrix, &only),
+        Verb::Bench { chapter, only, .. } if chapter == "sim" => sim::bench(&matrix, &only),
         Verb::Bench { .. } => bench::light(&matrix),
         Verb::Accuracy { dir } => {
             println!("{}", accuracy::measure(&dir)?);

@@ -2,19 +2,17 @@
 //! in target/bench/show.json.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use serde_json::Value;
-
 use crate::bench::{Bar, Row, Table, row};
+use crate::chapters::{self, Chapter, Desk, example, number, text, tierscope};
 use crate::command;
 use crate::error::{Context, Error, Kind, Result};
 use crate::fetch;
 use crate::kernels::Matrix;
 use crate::paths;
-use crate::progress::say;
 use crate::suite::Suite;
 
 /// Runs of a command whose time is a row: the median counts.
@@ -29,49 +27,20 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "package", measure: package },
 ];
 
-struct Chapter {
-    /// Begins the names of its rows.
-    name: &'static str,
-    measure: fn(&Matrix, &Path) -> Result<Vec<Row>>,
-}
-
 /// Measures the chapters that are not in the file yet; `only`: whose name contains this.
 ///
 /// # Errors
 /// A chapter could not be measured; the others were.
 pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
-    let path = paths::root().join("target/bench/show.json");
-    let work = path.with_extension("");
-    fs::create_dir_all(&work).at(work.display())?;
-    let mut table = Table::load(&path)?;
-    let mut failed = Vec::new();
-    for chapter in CHAPTERS.iter().filter(|chapter| chapter.name.contains(only)) {
-        if table.begins(chapter.name) {
-            say(format!("{}: there already", chapter.name));
-            continue;
-        }
-        say(chapter.name);
-        match (chapter.measure)(matrix, &work) {
-            Ok(rows) => table.add(rows, &path)?,
-            Err(error) => {
-                eprintln!("lab: {error}");
-                failed.push(chapter.name);
-            }
-        }
-    }
-    match failed.as_slice() {
-        [] => Ok(()),
-        some => {
-            Err(Error::new(Kind::Job, "bench show", format!("not measured: {}", some.join(", "))))
-        }
-    }
+    chapters::run("show", CHAPTERS, matrix, only)
 }
 
 /// An hour of 10,000 regions a window: how fast it opens.
-fn hour(_: &Matrix, work: &Path) -> Result<Vec<Row>> {
+fn hour(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let work = desk.work;
     let dir = work.join("hour");
     let page = work.join("hour.html");
-    example("tierscope-report", "hour", &[dir.display().to_string()])?;
+    example("tierscope-report", "hour", &[], &[dir.display().to_string()])?;
     let mut rows = Vec::new();
     for report in ["summary", "heatmap", "wss"] {
         let words = ["report", report, text(&dir)?];
@@ -93,7 +62,8 @@ fn hour(_: &Matrix, work: &Path) -> Result<Vec<Row>> {
 const SMOOTH_MS: f64 = 34.0;
 
 fn browsed(page: &Path) -> Result<Vec<Row>> {
-    let (figures, command) = example("tierscope-report", "browse", &[page.display().to_string()])?;
+    let (figures, command) =
+        example("tierscope-report", "browse", &[], &[page.display().to_string()])?;
     let of = |name: &str, pointer: &str, unit: &str, bar| {
         number(&figures, pointer).map(|value| row(name.to_owned(), value, unit, bar, &command))
     };
@@ -107,11 +77,11 @@ fn browsed(page: &Path) -> Result<Vec<Row>> {
 }
 
 /// From a window's end to the screen.
-fn live(_: &Matrix, _: &Path) -> Result<Vec<Row>> {
+fn live(_: &Desk<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (regions, bar) in [("1000", 100.0), ("100000", 1000.0)] {
         let arguments = [regions.to_owned(), "100".to_owned()];
-        let (figures, command) = example("tierscope-report", "live_latency", &arguments)?;
+        let (figures, command) = example("tierscope-report", "live_latency", &[], &arguments)?;
         for (what, pointer) in
             [("median", "/median_ms"), ("p95", "/p95_ms"), ("longest", "/max_ms")]
         {
@@ -123,9 +93,9 @@ fn live(_: &Matrix, _: &Path) -> Result<Vec<Row>> {
 }
 
 /// Scrapes while a recorder writes: 100,000 regions a window.
-fn metrics(_: &Matrix, _: &Path) -> Result<Vec<Row>> {
+fn metrics(_: &Desk<'_>) -> Result<Vec<Row>> {
     let arguments = [tierscope()?, "100000".to_owned(), "20".to_owned()];
-    let (figures, command) = example("tierscope-cli", "scrape", &arguments)?;
+    let (figures, command) = example("tierscope-cli", "scrape", &[], &arguments)?;
     let of = |what: &str, pointer: &str, bar| {
         let name = format!("metrics: a scrape beside 100,000 regions a window, {what}");
         number(&figures, pointer).map(|value| row(name, value, "ms", bar, &command))
@@ -138,10 +108,11 @@ fn metrics(_: &Matrix, _: &Path) -> Result<Vec<Row>> {
 }
 
 /// What other programs read of an export, held against the recording.
-fn round_trips(_: &Matrix, work: &Path) -> Result<Vec<Row>> {
+fn round_trips(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let work = desk.work;
     let dir = work.join("short");
     let (windows, regions) = ("100".to_owned(), "1000".to_owned());
-    example("tierscope-report", "hour", &[dir.display().to_string(), windows, regions])?;
+    example("tierscope-report", "hour", &[], &[dir.display().to_string(), windows, regions])?;
     let out = work.join("round-trips.json");
     let _ = fs::remove_file(&out);
     let mut script = Command::new(paths::root().join("scripts/round-trips"));
@@ -157,7 +128,8 @@ fn round_trips(_: &Matrix, work: &Path) -> Result<Vec<Row>> {
 }
 
 /// The suite's case on every kernel that it runs on.
-fn package(matrix: &Matrix, _: &Path) -> Result<Vec<Row>> {
+fn package(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let matrix = desk.matrix;
     let suite = Suite::load()?;
     let missing = || Error::new(Kind::Usage, "lab/suite.toml", "has no case `package`");
     let case = suite.cases.iter().find(|case| case.name == "package").ok_or_else(missing)?;
@@ -180,23 +152,6 @@ fn package(matrix: &Matrix, _: &Path) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Runs an example of ours, which prints its figures last, and tells how.
-fn example(package: &str, name: &str, arguments: &[String]) -> Result<(Value, String)> {
-    let words = ["run", "--quiet", "--package", package, "--example", name, "--"];
-    let command = format!("cargo {} {}", words.join(" "), arguments.join(" "));
-    let mut cargo = Command::new("cargo");
-    cargo.args(words).args(arguments).current_dir(paths::root());
-    let output = command::capture(&mut cargo)?;
-    Ok((figures(&output), command))
-}
-
-/// The object that ends what a program printed; null if none does.
-fn figures(output: &str) -> Value {
-    let begins = output.lines().rfind(|line| line.starts_with('{'));
-    let at = begins.map_or(0, |line| line.as_ptr().addr() - output.as_ptr().addr());
-    serde_json::from_str(&output[at..]).unwrap_or(Value::Null)
-}
-
 /// The median of [`RUNS`] runs of our command.
 fn median_seconds(words: &[&str]) -> Result<(f64, String)> {
     let tierscope = tierscope()?;
@@ -208,41 +163,4 @@ fn median_seconds(words: &[&str]) -> Result<(f64, String)> {
     }
     all.sort_by(f64::total_cmp);
     Ok((all[RUNS / 2], format!("tierscope {}", words.join(" "))))
-}
-
-fn tierscope() -> Result<String> {
-    let missing = || Error::new(Kind::Environment, "tierscope", "is not beside lab");
-    let path: PathBuf = paths::programs().ok_or_else(missing)?.join("tierscope");
-    text(&path).map(str::to_owned)
-}
-
-fn text(path: &Path) -> Result<&str> {
-    path.to_str().ok_or_else(|| {
-        Error::new(Kind::Environment, path.display().to_string(), "is no path in UTF-8")
-    })
-}
-
-fn number(figures: &Value, pointer: &str) -> Result<f64> {
-    let missing = || Error::new(Kind::Job, pointer, format!("not in the figures {figures}"));
-    figures.pointer(pointer).and_then(Value::as_f64).ok_or_else(missing)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_the_object_at_the_end() {
-        let value = |text| figures(text).pointer("/a").and_then(Value::as_f64);
-        assert_eq!(value("made in 3 s\n{\"a\": 1}\n"), Some(1.0));
-        assert_eq!(value("{\n  \"a\": 2\n}\n"), Some(2.0));
-        assert_eq!(value("{\"a\": 3}\n{\"a\": 4}\n"), Some(4.0));
-        assert_eq!(value("nothing"), None);
-    }
-
-    #[test]
-    fn a_figure_that_is_not_there_is_named() {
-        let error = number(&Value::Null, "/frame_ms/all/p95").unwrap_err().to_string();
-        assert!(error.contains("/frame_ms/all/p95"), "{error}");
-    }
 }

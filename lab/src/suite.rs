@@ -12,6 +12,7 @@ use crate::progress::say;
 use crate::run::{self, Options};
 use crate::scenario::Scenario;
 use crate::see;
+use crate::sim;
 
 /// The file.
 #[derive(Debug, Deserialize)]
@@ -42,6 +43,8 @@ pub struct Case {
     pub pti: bool,
     /// Least recall of the recording against the truth.
     pub accuracy: Option<f64>,
+    /// Whether what guided and bounded report must be what they report of the exact machine.
+    pub simulated: bool,
     /// Least precision and recall of telescope guided against the toucher's truth.
     pub compare: Option<f64>,
 }
@@ -95,6 +98,9 @@ impl Case {
         run::judge(&self.name, &done)?;
         if let Some(bar) = self.compare {
             see::check(&done.out, bar)?;
+        }
+        if self.simulated {
+            sim::check(&done.out, &scenario)?;
         }
         match self.accuracy {
             Some(bar) => accuracy::check(&done.out, bar),

@@ -1,0 +1,104 @@
+//! Tiers of the ready-made machines as an exact machine has them: the latency of a pointer chase, and
+//! the bandwidth that cores reach when they do all they can, beside what is configured.
+//!
+//! `cargo run -p tierscope-sim --example tiers` prints one JSON object.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tierscope_core::{Clock, Result, Tier, Time};
+use tierscope_hw::config::{MemoryTier, READY_MADE};
+use tierscope_hw::{Machine as Hardware, PageSize};
+use tierscope_sim::config::Costs;
+use tierscope_sim::exact::{Account, Machine, Placement, Process, Setup};
+use tierscope_workloads::generate;
+
+/// Simulated time of a measurement.
+const TIME: Time = Time(2_000_000);
+/// MiB of each tier here: what is measured does not depend on it.
+const MIB: u64 = 4096;
+
+#[derive(Serialize)]
+struct Figures {
+    latency_ns: f64,
+    configured_latency_ns: u32,
+    read_mib_s: f64,
+    configured_read_mib_s: u64,
+    write_mib_s: f64,
+    configured_write_mib_s: u64,
+}
+
+/// No cache, no prefetcher: what is left is the memory.
+fn bare(hardware: &Hardware) -> Result<Setup> {
+    let mut hardware = hardware.clone();
+    (hardware.llc, hardware.prefetcher) = (None, None);
+    hardware.timing.private_kib = 0;
+    hardware.tiers.iter_mut().for_each(|tier| tier.mib = MIB);
+    Ok(Setup::new(hardware, Costs::ready_made("linux")?))
+}
+
+fn run(setup: &Setup, process: &Process) -> Result<Account> {
+    let mut machine = Machine::new(setup)?;
+    machine.start(process)?;
+    while machine.now() < TIME {
+        machine.wait(TIME);
+    }
+    Ok(machine.account())
+}
+
+/// A page of 1 GiB, so that hardly a walk comes between.
+fn process(tier: u8, writes: bool) -> Result<Process> {
+    let spec = format!("contiguous:space=1GiB,hot=1GiB,writes={}", u8::from(writes));
+    Ok(Process {
+        placement: Placement::Bind(Tier(tier)),
+        populate: true,
+        pages: PageSize::G1,
+        ..Process::new(generate::from_spec(&spec)?)
+    })
+}
+
+fn latency(hardware: &Hardware, tier: u8) -> Result<f64> {
+    let chase = Process { overlap: Some(1), ..process(tier, false)? };
+    let account = run(&bare(hardware)?, &chase)?;
+    Ok(TIME.0 as f64 / account.counts.accesses as f64)
+}
+
+/// As many cores as the processor has and it takes, each with more lines under way than it has:
+/// the memory is to be the bottleneck.
+fn bandwidth(hardware: &Hardware, tier: u8, writes: bool) -> Result<f64> {
+    let mut setup = bare(hardware)?;
+    let processor = &hardware.processor;
+    setup.cpus = (processor.sockets * processor.cores * processor.threads).min(32);
+    setup.hardware.timing.fill_buffers = 64;
+    let streams = Process { threads: setup.cpus, non_temporal: writes, ..process(tier, writes)? };
+    let account = run(&setup, &streams)?;
+    let lines = if writes { account.lines_written } else { account.lines_read };
+    Ok(lines[usize::from(tier)] as f64 * 64.0 / f64::from(1 << 20) / (TIME.0 as f64 / 1e9))
+}
+
+fn figures(hardware: &Hardware, number: u8, tier: &MemoryTier) -> Result<Figures> {
+    Ok(Figures {
+        latency_ns: latency(hardware, number)?,
+        configured_latency_ns: tier.read_ns,
+        read_mib_s: bandwidth(hardware, number, false)?,
+        configured_read_mib_s: tier.read_mib_s,
+        write_mib_s: bandwidth(hardware, number, true)?,
+        configured_write_mib_s: tier.write_mib_s,
+    })
+}
+
+fn main() -> Result<()> {
+    let mut all: BTreeMap<String, Figures> = BTreeMap::new();
+    for (name, text) in READY_MADE {
+        let hardware = Hardware::parse(name, text)?;
+        // Time is not modelled there.
+        if *name == "qemu-tcg" {
+            continue;
+        }
+        for (number, tier) in (0..).zip(&hardware.tiers) {
+            all.insert(format!("{name} {}", tier.name), figures(&hardware, number, tier)?);
+        }
+    }
+    println!("{}", serde_json::to_string(&all).unwrap_or_default());
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Instruments side by side, by densities (`tierscope bench accuracy`).
+
+use std::fs;
+use std::process::Command;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::bench::{Bar, Row, row};
+use crate::chapters::{Desk, number, text, tierscope};
+use crate::command::capture;
+use crate::error::{Context, Error, Kind, Result};
+use crate::paths;
+
+/// The host's time for a minute of all instruments.
+const MINUTE: Bar = Bar::Most(60.0);
+/// Of one CPU: the article's figure.
+const ARTICLE_CPU: Bar = Bar::Most(0.9);
+/// Recall at which DAMON sees nothing at all.
+const NOTHING: f64 = 0.001;
+
+/// Reports of scenarios, and the command.
+fn reports(arguments: &[&str]) -> Result<(Value, String)> {
+    let words = [&["bench", "accuracy", "--json"], arguments].concat();
+    let output = capture(Command::new(tierscope()?).args(&words))?;
+    let value = serde_json::from_str(&output)
+        .map_err(|e| Error::new(Kind::Job, "tierscope bench accuracy", e))?;
+    Ok((value, format!("tierscope {}", words.join(" "))))
+}
+
+fn timed(name: &str, scenario: &str) -> Result<Vec<Row>> {
+    let begun = Instant::now();
+    let (report, command) = reports(&[scenario])?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let all = report[0]["outcomes"].as_array().map_or(&[][..], Vec::as_slice);
+    let simulated = number(&report, "/0/seconds")?;
+    let name = |what: String| format!("density: {name}, {what}");
+    let what = format!("{simulated} s of {} instruments", all.len());
+    let mut rows = vec![row(name(what), seconds, "s", MINUTE, &command)];
+    for outcome in all {
+        let who = outcome["contender"].as_str().unwrap_or_default();
+        let wall = number(outcome, "/wall_seconds")?;
+        rows.push(row(name(format!("of which {who}")), wall, "s", Bar::None, &command));
+    }
+    Ok(rows)
+}
+
+/// A minute of 5 TiB.
+pub(super) fn terabytes(_: &Desk<'_>) -> Result<Vec<Row>> {
+    timed("5 TiB", "contiguous-5tb")
+}
+
+/// A minute of 1 PiB.
+pub(super) fn petabyte(_: &Desk<'_>) -> Result<Vec<Row>> {
+    timed("1 PiB", "contiguous-1pb")
+}
+
+/// The outcome of a contender.
+fn outcome<'a>(report: &'a Value, contender: &str) -> Result<&'a Value> {
+    let all = report[0]["outcomes"].as_array().map_or(&[][..], Vec::as_slice);
+    let missing = || Error::new(Kind::Job, contender, "is not in the report");
+    all.iter().find(|outcome| outcome["contender"] == contender).ok_or_else(missing)
+}
+
+/// Precision and recall to quote: once detected, over all windows where nothing ever was.
+fn quoted(outcome: &Value) -> (f64, f64) {
+    let shares = if outcome["settled"].is_null() { &outcome["all"] } else { &outcome["settled"] };
+    let share = |key: &str| shares[key].as_f64().unwrap_or(0.0);
+    (share("precision"), share("recall"))
+}
+
+fn percent(outcome: &Value, key: &str) -> f64 {
+    outcome[key].as_f64().unwrap_or(0.0) * 100.0
+}
+
+/// The recall of the best window.
+fn best_recall(outcome: &Value) -> f64 {
+    let windows = outcome["windows"].as_array().map_or(&[][..], Vec::as_slice);
+    let bytes = |window: &Value, key: &str| window[key].as_f64().unwrap_or(0.0);
+    windows.iter().fold(0.0, |best, window| {
+        best.max(bytes(window, "both_bytes") / bytes(window, "true_bytes").max(1.0))
+    })
+}
+
+/// Rows of a scenario whose names begin with `accuracy: NAME`; `guided`: the least precision and
+/// recall.
+fn accuracy(name: &str, scenario: &str, guided: f64) -> Result<Vec<Row>> {
+    let (report, command) = reports(&[scenario])?;
+    let mut rows = Vec::new();
+    let mut add = |who: &str, what: &str, value: f64, unit: &str, bar: Bar| {
+        let name = format!("accuracy: {name} at 5 TiB, {who}, {what}");
+        rows.push(row(name, value, unit, bar, &command));
+    };
+    for (who, least) in [("guided", guided), ("bounded", 0.9), ("flexible", 0.9)] {
+        let outcome = outcome(&report, who)?;
+        let (precision, recall) = quoted(outcome);
+        add(who, "precision", precision, "share", Bar::Least(least));
+        add(who, "recall", recall, "share", Bar::Least(least));
+        add(who, "profiler CPU", percent(outcome, "profiler_cpu"), "% of a CPU", ARTICLE_CPU);
+    }
+    for who in ["damon-moderate", "damon-aggressive"] {
+        let best = best_recall(outcome(&report, who)?);
+        add(who, "recall of the best window", best, "share", Bar::Most(NOTHING));
+    }
+    for who in ["pebs-moderate", "pebs-aggressive"] {
+        let outcome = outcome(&report, who)?;
+        add(who, "recall", quoted(outcome).1, "share", Bar::None);
+        add(who, "profiler CPU", percent(outcome, "profiler_cpu"), "% of a CPU", Bar::None);
+        add(who, "time taken from the target", percent(outcome, "disturbed"), "%", Bar::None);
+    }
+    Ok(rows)
+}
+
+/// 10 GiB that move up through 5 TiB.
+pub(super) fn stairs(_: &Desk<'_>) -> Result<Vec<Row>> {
+    accuracy("stairs", "stairs-5tb", 0.95)
+}
+
+/// 5 MB of 5 TiB.
+pub(super) fn needle(_: &Desk<'_>) -> Result<Vec<Row>> {
+    accuracy("needle 5 MB", "needle-5mb", 0.9)
+}
+
+/// What DAMON sees where it works: without it, seeing nothing at 5 TiB would prove nothing.
+pub(super) fn damon_where_it_works(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let path = desk.work.join("damon-1gb.toml");
+    let scenario = "name = \"damon-1gb\"\nabout = \"100 MB hot in 1 GB\"\n\
+        source = \"layout: the authors' posting of Telescope to the kernel list\"\n\
+        workload = \"contiguous:space=1GB,hot=100MB,at=300MB,rate=3000000\"\ntime = \"10s\"\n";
+    fs::write(&path, scenario).at(path.display())?;
+    let (report, command) = reports(&[text(&path)?, "--only", "damon-moderate"])?;
+    let recall = quoted(outcome(&report, "damon-moderate")?).1;
+    let name = "accuracy: DAMON at 1 GB, damon-moderate, recall".to_owned();
+    Ok(vec![row(name, recall, "share", Bar::Least(0.9), &command)])
+}
+
+/// The papers' claims: verdicts, never bars. What is held is that the page is current.
+pub(super) fn claims(_: &Desk<'_>) -> Result<Vec<Row>> {
+    let path = paths::root().join("REPRODUCTION.md");
+    let page = fs::read_to_string(&path).at(path.display())?;
+    let mut check = Command::new(tierscope()?);
+    check.args(["reproduce", "--check"]).arg(&path);
+    let stale = match capture(&mut check) {
+        Ok(_) => 0.0,
+        Err(error) => {
+            eprintln!("lab: {error}");
+            1.0
+        }
+    };
+    let command = "tierscope reproduce --check REPRODUCTION.md";
+    let name = |what: &str| format!("claims: {what}");
+    let mut rows =
+        vec![row(name("REPRODUCTION.md is not current"), stale, "pages", Bar::Most(0.0), command)];
+    for verdict in ["reproduced", "direction only", "not reproduced", "not testable here"] {
+        let count = verdicts(&page, verdict) as f64;
+        rows.push(row(name(verdict), count, "claims", Bar::None, command));
+    }
+    Ok(rows)
+}
+
+/// Lines of the page's tables whose last cell begins with that verdict.
+fn verdicts(page: &str, verdict: &str) -> usize {
+    let last = |line: &str| {
+        let cell = line.trim_end().strip_suffix('|')?.rsplit('|').next()?.trim().to_owned();
+        Some(cell)
+    };
+    let cells = page.lines().filter(|line| line.starts_with('|')).filter_map(last);
+    cells.filter(|cell| cell.split(':').next() == Some(verdict)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn verdicts_are_counted_by_their_last_cell() {
+        let page = "| claim | verdict |\n|---|---|\n| reproduced | not reproduced: why |\n\
+                    | a | reproduced |\n| b | reproduced |\n";
+        assert_eq!((verdicts(page, "reproduced"), verdicts(page, "not reproduced")), (2, 1));
+    }
+
+    // 1 of 4, then 3 of 4.
+    #[test]
+    fn the_best_window_and_what_to_quote() {
+        let window = |both: u64| json!({"both_bytes": both, "true_bytes": 4});
+        let some = json!({
+            "windows": [window(1), window(3)],
+            "settled": null,
+            "all": {"precision": null, "recall": 0.5},
+        });
+        assert_eq!((best_recall(&some), quoted(&some)), (0.75, (0.0, 0.5)));
+    }
+}

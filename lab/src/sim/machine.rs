@@ -1,0 +1,138 @@
+//! The machine against a naive one, against itself, and against its configuration.
+
+use std::fs;
+use std::process::Command;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::bench::{Bar, Row, row};
+use crate::chapters::{Desk, example, number, text, tierscope};
+use crate::command::capture;
+use crate::error::{Context, Error, Kind, Result};
+use crate::paths;
+
+/// Random operations of a comparison with an oracle.
+const OPERATIONS: f64 = 1e9;
+
+/// The issue's bars for tiers: exact, and five percent.
+const LATENCY: Bar = Bar::Most(0.001);
+const BANDWIDTH: Bar = Bar::Most(0.05);
+
+/// The whole machine, and the translation hardware alone, beside naive ones.
+pub(super) fn exactness(_: &Desk<'_>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (what, package, test) in [
+        ("whole machine", "tierscope-sim", "exactness"),
+        ("translation and caches", "tierscope-hw", "oracles"),
+    ] {
+        let words = ["test", "--quiet", "--release", "--package", package, "--test", test];
+        let variable = format!("TIERSCOPE_OPERATIONS={OPERATIONS}");
+        let command = format!("{variable} cargo {}", words.join(" "));
+        let begun = Instant::now();
+        let mut cargo = Command::new("cargo");
+        cargo.args(words).env("TIERSCOPE_OPERATIONS", OPERATIONS.to_string());
+        let passed = capture(cargo.current_dir(paths::root()));
+        let seconds = begun.elapsed().as_secs_f64();
+        if let Err(error) = &passed {
+            eprintln!("lab: {error}");
+        }
+        let identical = if passed.is_ok() { OPERATIONS } else { 0.0 };
+        let name = |more: &str| format!("exactness: {what}, {more}");
+        rows.push(row(
+            name("operations identical to the naive one's"),
+            identical,
+            "operations",
+            Bar::Least(OPERATIONS),
+            &command,
+        ));
+        rows.push(row(name("took, build included"), seconds, "s", Bar::None, &command));
+    }
+    Ok(rows)
+}
+
+/// A report twice, in each mode.
+pub(super) fn same_seed(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for mode in ["exact", "density"] {
+        let path = desk.work.join(format!("same-seed-{mode}.toml"));
+        let scenario = format!(
+            "name = \"same-seed\"\nabout = \"2 GiB hot in 16 GiB\"\nsource = \"any\"\n\
+             mode = \"{mode}\"\nworkload = \"contiguous:space=16GiB,hot=2GiB,at=9GiB,rate=3000000\"\n\
+             time = \"2s\"\nseed = 7\n"
+        );
+        fs::write(&path, scenario).at(path.display())?;
+        let words = ["bench", "accuracy", "--json", text(&path)?];
+        let command = format!("tierscope {}", words.join(" "));
+        let hash = || Ok(hash(&reproducible(&capture(Command::new(tierscope()?).args(words))?)?));
+        let hashes: Vec<u64> = [hash(), hash()].into_iter().collect::<Result<_>>()?;
+        let differ = f64::from(u8::from(hashes[0] != hashes[1]));
+        let name = format!("same seed: {mode} mode, second reports that differ from the first");
+        rows.push(row(name, differ, "reports", Bar::Most(0.0), &command));
+        let name = format!("same seed: {mode} mode, hash of the report");
+        rows.push(row(name, hashes[0] as f64, "FNV-1a, 48 bits", Bar::None, &command));
+    }
+    Ok(rows)
+}
+
+/// A report without what depends on the host.
+fn reproducible(report: &str) -> Result<String> {
+    let mut report: Value =
+        serde_json::from_str(report).map_err(|e| Error::new(Kind::Job, "report", e))?;
+    let outcomes = report[0]["outcomes"].as_array_mut();
+    for outcome in outcomes.map_or(&mut [][..], Vec::as_mut_slice) {
+        outcome["wall_seconds"] = Value::Null;
+    }
+    Ok(report.to_string())
+}
+
+/// FNV-1a, folded to what a JSON number holds exactly.
+fn hash(text: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    (hash >> 48) ^ (hash & ((1 << 48) - 1))
+}
+
+/// Latency unloaded and bandwidth loaded, of every tier of every ready-made machine.
+pub(super) fn tiers(_: &Desk<'_>) -> Result<Vec<Row>> {
+    let (figures, command) = example("tierscope-sim", "tiers", &[], &[])?;
+    let Some(tiers) = figures.as_object() else {
+        return Err(Error::new(Kind::Job, "tiers", "no figures"));
+    };
+    let mut rows = Vec::new();
+    for (tier, figures) in tiers {
+        for (key, what, bar) in [
+            ("latency_ns", "unloaded latency", LATENCY),
+            ("read_mib_s", "loaded read bandwidth", BANDWIDTH),
+            ("write_mib_s", "loaded write bandwidth", BANDWIDTH),
+        ] {
+            let configured = number(figures, &format!("/configured_{key}"))?;
+            let off = (number(figures, &format!("/{key}"))? / configured - 1.0).abs();
+            let name = format!("tiers: {tier}, {what}, off the configured");
+            rows.push(row(name, off, "share", bar, &command));
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The published value of FNV-1a 64 for "a" is af63dc4c8601ec8c.
+    #[test]
+    fn hashes_are_fnv() {
+        assert_eq!(hash("a"), 0xaf63 ^ 0xdc4c_8601_ec8c);
+        assert_ne!(hash("a"), hash("b"));
+    }
+
+    #[test]
+    fn the_hosts_time_is_no_part_of_a_report() {
+        let report = |wall: &str| {
+            reproducible(&format!(r#"[{{"outcomes": [{{"wall_seconds": {wall}, "x": 1}}]}}]"#))
+                .unwrap()
+        };
+        assert_eq!(report("1.5"), report("2.5"));
+        assert!(report("1.5").contains("\"x\":1"));
+    }
+}

@@ -1,0 +1,41 @@
+//! `make bench-sim`: what the simulated machine is held to, in target/bench/sim.json.
+//!
+//! | file | its chapters |
+//! |---|---|
+//! | `accuracy` | instruments by densities: time, accuracy, cost |
+//! | `machine` | the machine against oracles, itself and its configuration |
+//! | `same` | one workload on a real kernel and in exact mode |
+
+mod accuracy;
+mod machine;
+mod same;
+
+use crate::chapters::{self, Chapter};
+use crate::error::Result;
+use crate::kernels::Matrix;
+
+pub use same::check;
+
+/// What is measured, one after the other.
+const CHAPTERS: &[Chapter] = &[
+    Chapter { name: "density: 5 TiB", measure: accuracy::terabytes },
+    Chapter { name: "density: 1 PiB", measure: accuracy::petabyte },
+    Chapter { name: "accuracy: stairs", measure: accuracy::stairs },
+    Chapter { name: "accuracy: needle", measure: accuracy::needle },
+    Chapter { name: "accuracy: DAMON at 1 GB", measure: accuracy::damon_where_it_works },
+    Chapter { name: "claims", measure: accuracy::claims },
+    Chapter { name: "exactness", measure: machine::exactness },
+    Chapter { name: "same seed", measure: machine::same_seed },
+    Chapter { name: "tiers", measure: machine::tiers },
+    Chapter { name: "same: 64mb-of-1gb", measure: same::small },
+    Chapter { name: "same: 1gb-of-8gb", measure: same::medium },
+    Chapter { name: "same: 10gb-of-256gb", measure: same::large },
+];
+
+/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+///
+/// # Errors
+/// A chapter could not be measured; the others were.
+pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
+    chapters::run("sim", CHAPTERS, matrix, only)
+}

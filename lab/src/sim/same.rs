@@ -1,0 +1,532 @@
+//! One description, twice: a real kernel in the virtual machine, and the exact machine.
+//!
+//! Both see the same areas and hot ranges, TLBs that are flushed as often, and accesses at the rate
+//! that the toucher reached; the same instruments look at them with the same settings. What they
+//! report must agree. The tolerance was stated before anything was compared:
+//!
+//! - statistic: precision and recall by the bytes of the last [`LATE`] windows of a run, and the median
+//!   number of regions in these windows; of each, the median over all boots, and over as many seeds;
+//! - precision and recall differ by at most [`SHARE_TOLERANCE`];
+//! - regions differ by at most [`REGION_TOLERANCE`] of the larger number, of [`FEW_REGIONS`] at least.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Deserialize;
+
+use crate::bench::{Bar, Row, row};
+use crate::chapters::{Desk, text, tierscope};
+use crate::command::capture;
+use crate::error::{Context, Error, Kind, Result};
+use crate::fetch::{self, Tree};
+use crate::paths;
+use crate::progress::say;
+use crate::run::{self, Options};
+use crate::scenario::Scenario;
+
+/// The kernel.
+const KERNEL: &str = "6.12";
+/// Windows at the end of a run that are judged.
+const LATE: usize = 10;
+/// Between shares, 0..1.
+const SHARE_TOLERANCE: f64 = 0.05;
+/// Between numbers of regions, over the larger.
+const REGION_TOLERANCE: f64 = 0.25;
+/// Below so many regions it takes more than one or two to differ.
+const FEW_REGIONS: f64 = 20.0;
+
+/// An instrument as the recorder and as the bench call it.
+#[derive(Debug, Clone, Copy)]
+struct Instrument {
+    recorded: &'static str,
+    simulated: &'static str,
+}
+
+const INSTRUMENTS: [Instrument; 5] = [
+    Instrument { recorded: "telescope:guided", simulated: "guided" },
+    Instrument { recorded: "telescope:bounded", simulated: "bounded" },
+    Instrument { recorded: "telescope:flexible", simulated: "flexible" },
+    Instrument { recorded: "damon:fixed", simulated: "damon-moderate" },
+    Instrument { recorded: "scan:plain", simulated: "scan" },
+];
+
+/// A comparison.
+struct Case {
+    name: &'static str,
+    workload: &'static str,
+    memory_mb: u64,
+    /// Of each instrument.
+    seconds: u32,
+    /// Boots, and seeds.
+    runs: u32,
+}
+
+/// 64 MiB of 1 GiB.
+pub(super) fn small(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let workload = "contiguous:space=1GiB,hot=64MiB,at=512MiB";
+    compare(desk, &Case { name: "64mb-of-1gb", workload, memory_mb: 1024, seconds: 10, runs: 5 })
+}
+
+/// 1 GiB of 8 GiB.
+pub(super) fn medium(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let workload = "contiguous:space=8GiB,hot=1GiB,at=3GiB";
+    compare(desk, &Case { name: "1gb-of-8gb", workload, memory_mb: 1024, seconds: 10, runs: 5 })
+}
+
+/// 10 GiB of 256 GiB.
+pub(super) fn large(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let workload = "contiguous:space=256GiB,hot=10GiB,at=102737MiB";
+    compare(desk, &Case { name: "10gb-of-256gb", workload, memory_mb: 1536, seconds: 10, runs: 3 })
+}
+
+/// A run of an instrument, on either.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Figures {
+    precision: f64,
+    recall: f64,
+    regions: f64,
+    /// Looks at the region that was looked at most, in a window.
+    samples: f64,
+}
+
+/// A run on the real kernel, and what it was like.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Recorded {
+    figures: Figures,
+    /// Accesses a second.
+    rate: f64,
+    window_seconds: f64,
+}
+
+fn compare(desk: &Desk<'_>, case: &Case) -> Result<Vec<Row>> {
+    let tree = fetch::tree(desk.matrix.kernel(KERNEL)?)?;
+    let outs = (1..=case.runs).map(|seed| boot(case, seed, &tree)).collect::<Result<Vec<_>>>()?;
+    let scenario = scenario(case, 1)?;
+    let mut rows = Vec::new();
+    let mut page = head(case, outs.len());
+    for instrument in INSTRUMENTS {
+        let real = outs.iter().map(|out| recorded(out, instrument)).collect::<Result<Vec<_>>>()?;
+        let simulated = simulate(&scenario, instrument, &real, desk.work)?;
+        let pair = Pair::of(&real, &simulated);
+        page.push_str(&pair.line(instrument));
+        rows.extend(pair.rows(case, instrument));
+    }
+    print!("{page}");
+    let path = desk.work.join(format!("same-{}.txt", case.name));
+    fs::write(&path, page).at(path.display())?;
+    Ok(rows)
+}
+
+/// The scenario `see` with this case's parameters.
+fn scenario(case: &Case, seed: u32) -> Result<Scenario> {
+    let mut scenario = Scenario::load("see")?;
+    scenario.memory_mb = case.memory_mb;
+    let instruments: Vec<&str> = INSTRUMENTS.iter().map(|each| each.recorded).collect();
+    for (key, value) in [
+        ("scenario", format!("same-{}", case.name)),
+        ("workload", case.workload.to_owned()),
+        ("instruments", instruments.join(" ")),
+        ("seconds", case.seconds.to_string()),
+        ("seed", seed.to_string()),
+    ] {
+        scenario.assign(&format!("{key}={value}"))?;
+    }
+    Ok(scenario)
+}
+
+fn boot(case: &Case, seed: u32, tree: &Tree) -> Result<PathBuf> {
+    let out = paths::cache().join("out").join(format!("same-{}-{seed}", case.name));
+    let _ = fs::remove_dir_all(&out);
+    say(format!("{}: boot {seed} of {}", case.name, case.runs));
+    let options = Options { out: Some(out), ..Options::default() };
+    let done = run::run(&scenario(case, seed)?, KERNEL, tree, &options)?;
+    run::judge(case.name, &done)?;
+    Ok(done.out)
+}
+
+/// What the case of `make test` holds: the first run's figures for these instruments agree with a
+/// simulated run's, in the directory that the scenario `see` left.
+///
+/// # Errors
+/// They do not.
+pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
+    let work = out.join("simulated");
+    fs::create_dir_all(&work).at(work.display())?;
+    for instrument in &INSTRUMENTS[..2] {
+        let real = [recorded(out, *instrument)?];
+        let pair = Pair::of(&real, &simulate(scenario, *instrument, &real, &work)?);
+        say(format!("real and simulated: {}", pair.line(*instrument).trim_end()));
+        if let Some(what) = pair.disagreement() {
+            let name = format!("{} on the kernel and simulated", instrument.simulated);
+            return Err(Error::new(Kind::Job, name, what));
+        }
+    }
+    Ok(())
+}
+
+/// One window of either.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    changed: bool,
+    /// Bytes reported, true, and both.
+    bytes: [u64; 3],
+    regions: usize,
+    samples: u32,
+}
+
+fn figures(windows: &[Window]) -> Figures {
+    let late: Vec<&Window> =
+        windows.iter().rev().filter(|window| !window.changed).take(LATE).collect();
+    let sum = |at: usize| late.iter().map(|window| window.bytes[at]).sum::<u64>() as f64;
+    let share = |of: f64| if of > 0.0 { sum(2) / of } else { 0.0 };
+    Figures {
+        precision: share(sum(0)),
+        recall: share(sum(1)),
+        regions: median(late.iter().map(|window| window.regions as f64)),
+        samples: median(late.iter().map(|window| f64::from(window.samples))),
+    }
+}
+
+/// Between the two in the middle if they are even in number; 0 of none.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<f64> = values.collect();
+    all.sort_by(f64::total_cmp);
+    match all.len() {
+        0 => 0.0,
+        n => f64::midpoint(all[(n - 1) / 2], all[n / 2]),
+    }
+}
+
+/// What `tierscope compare --json` says.
+#[derive(Deserialize)]
+struct Compared {
+    window_seconds: f64,
+    windows: Vec<ComparedWindow>,
+}
+
+#[derive(Deserialize)]
+struct ComparedWindow {
+    changed: bool,
+    figures: Kinds,
+    regions: usize,
+    samples: u32,
+    touches_per_second: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Kinds {
+    region: Bytes,
+}
+
+#[derive(Deserialize)]
+struct Bytes {
+    reported_bytes: u64,
+    true_bytes: u64,
+    both_bytes: u64,
+}
+
+fn recorded(out: &Path, instrument: Instrument) -> Result<Recorded> {
+    let recording = out.join(instrument.recorded.replace(':', "-")).join("recording");
+    let mut command = Command::new(tierscope()?);
+    command.args(["compare", "--json", "--no-pages"]).arg(&recording).arg(out.join("truth"));
+    let what = recording.display().to_string();
+    let compared: Compared = parse(&what, &capture(&mut command)?)?;
+    let window = |w: &ComparedWindow| {
+        let Bytes { reported_bytes, true_bytes, both_bytes } = w.figures.region;
+        let bytes = [reported_bytes, true_bytes, both_bytes];
+        Window { changed: w.changed, bytes, regions: w.regions, samples: w.samples }
+    };
+    let windows: Vec<Window> = compared.windows.iter().map(window).collect();
+    let rates: Vec<f64> = compared.windows.iter().filter_map(|w| w.touches_per_second).collect();
+    if rates.is_empty() {
+        return Err(Error::new(Kind::Job, what, "no window tells the toucher's rate"));
+    }
+    Ok(Recorded {
+        figures: figures(&windows),
+        rate: rates.iter().sum::<f64>() / rates.len() as f64,
+        window_seconds: compared.window_seconds,
+    })
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(what: &str, text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|e| {
+        Error::new(Kind::Job, what, format!("not what was expected: {e}"))
+            .remedy("are `lab` and `tierscope` built from the same tree?")
+    })
+}
+
+/// What `tierscope bench accuracy --json` says.
+#[derive(Deserialize)]
+struct Report {
+    outcomes: Vec<Outcome>,
+}
+
+#[derive(Deserialize)]
+struct Outcome {
+    windows: Vec<SimulatedWindow>,
+}
+
+#[derive(Deserialize)]
+struct SimulatedWindow {
+    changed: bool,
+    regions: usize,
+    samples: u32,
+    #[serde(flatten)]
+    bytes: Bytes,
+}
+
+/// A simulated run for each real one: with its rate, and a seed of its own.
+fn simulate(
+    scenario: &Scenario,
+    instrument: Instrument,
+    real: &[Recorded],
+    work: &Path,
+) -> Result<Vec<Figures>> {
+    let mut command = Command::new(tierscope()?);
+    command.args(["bench", "accuracy", "--json"]);
+    for (seed, run) in (1..).zip(real) {
+        let name = format!("{}-{}-{seed}", set(scenario, "scenario"), instrument.simulated);
+        let path = work.join(format!("{name}.toml"));
+        fs::write(&path, description(&name, scenario, instrument, run, seed)).at(path.display())?;
+        command.arg(text(&path)?);
+    }
+    let reports: Vec<Report> = parse("tierscope bench accuracy", &capture(&mut command)?)?;
+    let of = |report: &Report| {
+        let window = |w: &SimulatedWindow| {
+            let Bytes { reported_bytes, true_bytes, both_bytes } = w.bytes;
+            let bytes = [reported_bytes, true_bytes, both_bytes];
+            Window { changed: w.changed, bytes, regions: w.regions, samples: w.samples }
+        };
+        let windows: Vec<Window> =
+            report.outcomes.iter().flat_map(|outcome| &outcome.windows).map(window).collect();
+        figures(&windows)
+    };
+    Ok(reports.iter().map(of).collect())
+}
+
+/// A parameter of the job.
+fn set(scenario: &Scenario, key: &str) -> String {
+    let value = scenario.set.get(key);
+    value.map_or_else(String::new, |v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+}
+
+/// The bench's scenario for a real run.
+fn description(
+    name: &str,
+    scenario: &Scenario,
+    instrument: Instrument,
+    run: &Recorded,
+    seed: u32,
+) -> String {
+    let of = |key| set(scenario, key);
+    format!(
+        "name = \"{name}\"\nabout = \"as in the lab's machine\"\n\
+         source = \"lab/scenarios/see.toml; rate: of the toucher on the real kernel\"\n\
+         mode = \"exact\"\nmachine = \"qemu-tcg\"\n\
+         workload = \"{},rate={:.0}\"\ntime = \"{}s\"\nwindow = \"{:.0}ms\"\nflush = \"{}us\"\n\
+         seed = {seed}\ncontenders = [\"{}\"]\n",
+        of("workload"),
+        run.rate,
+        of("seconds"),
+        run.window_seconds * 1000.0,
+        of("flush_us"),
+        instrument.simulated
+    )
+}
+
+/// Both sides of a comparison: medians, and how far runs spread.
+struct Pair {
+    real: Side,
+    simulated: Side,
+    rate: f64,
+}
+
+struct Side {
+    median: Figures,
+    least: Figures,
+    most: Figures,
+}
+
+impl Side {
+    fn of(runs: &[Figures]) -> Self {
+        let each = |of: &dyn Fn(&mut dyn Iterator<Item = f64>) -> f64| Figures {
+            precision: of(&mut runs.iter().map(|run| run.precision)),
+            recall: of(&mut runs.iter().map(|run| run.recall)),
+            regions: of(&mut runs.iter().map(|run| run.regions)),
+            samples: of(&mut runs.iter().map(|run| run.samples)),
+        };
+        Self {
+            median: each(&|values| median(values)),
+            least: each(&|values| values.fold(f64::INFINITY, f64::min)),
+            most: each(&|values| values.fold(f64::NEG_INFINITY, f64::max)),
+        }
+    }
+}
+
+impl Pair {
+    fn of(real: &[Recorded], simulated: &[Figures]) -> Self {
+        let figures: Vec<Figures> = real.iter().map(|run| run.figures).collect();
+        Self {
+            real: Side::of(&figures),
+            simulated: Side::of(simulated),
+            rate: median(real.iter().map(|run| run.rate)),
+        }
+    }
+
+    fn off(&self, of: fn(&Figures) -> f64) -> f64 {
+        (of(&self.real.median) - of(&self.simulated.median)).abs()
+    }
+
+    /// Regions by which they differ, over the larger number.
+    fn regions_off(&self) -> f64 {
+        let larger = self.real.median.regions.max(self.simulated.median.regions);
+        self.off(|f| f.regions) / larger.max(FEW_REGIONS)
+    }
+
+    /// What is beyond the tolerance.
+    fn disagreement(&self) -> Option<String> {
+        let all = [
+            ("precision", self.off(|f| f.precision), SHARE_TOLERANCE),
+            ("recall", self.off(|f| f.recall), SHARE_TOLERANCE),
+            ("regions", self.regions_off(), REGION_TOLERANCE),
+        ];
+        let (what, off, tolerance) = all.into_iter().find(|(_, off, most)| off > most)?;
+        Some(format!("{what} differ by {off:.3}, more than {tolerance}"))
+    }
+
+    fn line(&self, instrument: Instrument) -> String {
+        let mut line = format!("{:16}", instrument.simulated);
+        let columns: [fn(&Figures) -> f64; 4] =
+            [|f| f.precision, |f| f.recall, |f| f.regions, |f| f.samples];
+        for (at, of) in columns.into_iter().enumerate() {
+            for side in [&self.real, &self.simulated] {
+                let digits = if at < 2 { 3 } else { 0 };
+                let [m, a, b] = [&side.median, &side.least, &side.most].map(of);
+                // Writing to a string does not fail.
+                let _ = write!(line, " {m:>6.digits$} ({a:.digits$}..{b:.digits$})");
+            }
+        }
+        let _ = writeln!(line, " {:.2} M/s", self.rate / 1e6);
+        line
+    }
+
+    fn rows(&self, case: &Case, instrument: Instrument) -> Vec<Row> {
+        let command = format!("target/debug/lab bench sim --only '{}'", chapter(case));
+        let named = |what: String| format!("{}, {}, {what}", chapter(case), instrument.simulated);
+        let mut rows = Vec::new();
+        let mut add = |what: String, value: f64, unit: &str, bar: Bar| {
+            rows.push(row(named(what), value, unit, bar, &command));
+        };
+        let columns: [(&str, &str, fn(&Figures) -> f64); 4] = [
+            ("precision", "share", |f| f.precision),
+            ("recall", "share", |f| f.recall),
+            ("regions", "regions", |f| f.regions),
+            ("looks in a window", "looks", |f| f.samples),
+        ];
+        for (what, unit, of) in columns {
+            for (where_, side) in [("real kernel", &self.real), ("exact mode", &self.simulated)] {
+                add(format!("{what}, {where_}"), of(&side.median), unit, Bar::None);
+                let spread = of(&side.most) - of(&side.least);
+                add(format!("{what}, {where_}, spread over runs"), spread, unit, Bar::None);
+            }
+            match what {
+                "regions" => {
+                    let bar = Bar::Most(REGION_TOLERANCE);
+                    add(
+                        "regions, difference over the larger".into(),
+                        self.regions_off(),
+                        unit,
+                        bar,
+                    );
+                }
+                "looks in a window" => {}
+                _ => add(
+                    format!("{what}, difference"),
+                    self.off(of),
+                    unit,
+                    Bar::Most(SHARE_TOLERANCE),
+                ),
+            }
+        }
+        add("rate of both".into(), self.rate / 1e6, "M accesses/s", Bar::None);
+        rows
+    }
+}
+
+/// As in [`super::CHAPTERS`].
+fn chapter(case: &Case) -> String {
+    format!("same: {}", case.name)
+}
+
+fn head(case: &Case, runs: usize) -> String {
+    format!(
+        "{}, median of {runs} (least..most): real kernel, exact mode\n{:16} {:>40} {:>40} {:>30} {:>24}\n",
+        case.workload, "", "precision", "recall", "regions", "looks in a window"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(bytes: [u64; 3], regions: usize) -> Window {
+        Window { changed: false, bytes, regions, samples: 40 }
+    }
+
+    // Eleven windows, of which the first is too early: 10 x 10 reported, 20 true, 5 both.
+    #[test]
+    fn late_windows_are_pooled() {
+        let mut windows = vec![window([0, 20, 0], 900)];
+        windows.extend((0..10).map(|i| window([10, 20, 5], 10 + i)));
+        let found = figures(&windows);
+        assert_eq!((found.precision, found.recall, found.regions), (0.5, 0.25, 14.5));
+        assert_eq!(figures(&[]).precision, 0.0);
+    }
+
+    #[test]
+    fn differences_beyond_the_tolerance_are_told() {
+        let some = Figures { precision: 0.9, recall: 1.0, regions: 40.0, samples: 40.0 };
+        let real = |figures| Recorded { figures, rate: 1.0, window_seconds: 0.2 };
+        let said = |other| Pair::of(&[real(some)], &[other]).disagreement();
+        assert_eq!(said(Figures { precision: 0.86, regions: 31.0, ..some }), None);
+        assert_eq!(
+            said(Figures { recall: 0.9, ..some }).as_deref(),
+            Some("recall differ by 0.100, more than 0.05")
+        );
+        assert!(said(Figures { regions: 60.0, ..some }).is_some());
+        // Five regions of eight and three are within what twenty would allow.
+        let few = Figures { regions: 8.0, ..some };
+        assert_eq!(
+            Pair::of(&[real(few)], &[Figures { regions: 3.0, ..some }]).disagreement(),
+            None
+        );
+    }
+
+    #[test]
+    fn every_case_can_be_given_to_the_scenario_and_to_the_bench() {
+        let case = Case {
+            name: "x",
+            workload: "contiguous:space=1GiB",
+            memory_mb: 512,
+            seconds: 3,
+            runs: 1,
+        };
+        let scenario = scenario(&case, 4).unwrap();
+        let figures = Figures { precision: 1.0, recall: 1.0, regions: 1.0, samples: 1.0 };
+        let run = Recorded { figures, rate: 1234.5, window_seconds: 0.1 };
+        let text = description("x-guided-2", &scenario, INSTRUMENTS[0], &run, 2);
+        for line in [
+            "workload = \"contiguous:space=1GiB,rate=1234\"",
+            "time = \"3s\"",
+            "window = \"100ms\"",
+            "flush = \"5000us\"",
+            "seed = 2",
+            "contenders = [\"guided\"]",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
+        assert_eq!(set(&scenario, "seed"), "4");
+    }
+}
