@@ -1,7 +1,7 @@
 //! The machine against a naive one, against itself, and against its configuration.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -49,6 +49,35 @@ pub(super) fn exactness(_: &Desk<'_>) -> Result<Vec<Row>> {
         rows.push(row(name("took, build included"), seconds, "s", Bar::None, &command));
     }
     Ok(rows)
+}
+
+/// The two modes against each other: what may differ by how much stands in the tests.
+pub(super) fn agreement(_: &Desk<'_>) -> Result<Vec<Row>> {
+    let words = ["test", "--package", "tierscope-sim", "--test", "agreement"];
+    let command = format!("cargo {}", words.join(" "));
+    let mut cargo = Command::new("cargo");
+    cargo.args(words).current_dir(paths::root()).stdin(Stdio::null());
+    let output = cargo.output().at("cargo")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let Some((passed, failed)) = tally(&said) else {
+        return Err(Error::new(Kind::Job, command, "it did not run any test"));
+    };
+    let name = |what: &str| format!("agreement: exact and density mode, {what}");
+    let none = Bar::Most(0.0);
+    Ok(vec![
+        row(name("statements beyond their bounds"), failed, "tests", none, &command),
+        row(name("statements within their bounds"), passed, "tests", Bar::Least(1.0), &command),
+    ])
+}
+
+/// Tests that passed and that failed, by what `cargo test` says of a program.
+fn tally(said: &str) -> Option<(f64, f64)> {
+    let line = said.lines().find(|line| line.starts_with("test result:"))?;
+    let count = |what: &str| {
+        let before = line.split_once(what)?.0;
+        before.split_whitespace().next_back()?.parse().ok()
+    };
+    Some((count(" passed")?, count(" failed")?))
 }
 
 /// A report twice, in each mode.
@@ -124,6 +153,14 @@ mod tests {
     fn hashes_are_fnv() {
         assert_eq!(hash("a"), 0xaf63 ^ 0xdc4c_8601_ec8c);
         assert_ne!(hash("a"), hash("b"));
+    }
+
+    #[test]
+    fn tests_are_counted() {
+        let said =
+            "running 3 tests\ntest result: FAILED. 2 passed; 1 failed; 0 ignored; 9 filtered\n";
+        assert_eq!(tally(said), Some((2.0, 1.0)));
+        assert_eq!(tally("error: no test target"), None);
     }
 
     #[test]

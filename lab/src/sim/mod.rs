@@ -2,6 +2,7 @@
 //!
 //! | file | its chapters |
 //! |---|---|
+//! | `speed` | accesses a second, layer by layer, and memory of the host |
 //! | `accuracy` | instruments by densities: time, accuracy, cost |
 //! | `machine` | the machine against oracles, itself and its configuration |
 //! | `same` | one workload on a real kernel and in exact mode |
@@ -9,6 +10,7 @@
 mod accuracy;
 mod machine;
 mod same;
+mod speed;
 
 use crate::chapters::{self, Chapter};
 use crate::error::Result;
@@ -18,6 +20,11 @@ pub use same::check;
 
 /// What is measured, one after the other.
 const CHAPTERS: &[Chapter] = &[
+    Chapter { name: "speed: TLB-friendly", measure: speed::friendly },
+    Chapter { name: "speed: 1 TiB hotspot", measure: speed::hotspot },
+    Chapter { name: "speed: 1 TiB uniform", measure: speed::uniform },
+    Chapter { name: "speed: 4 TiB uniform", measure: speed::four },
+    Chapter { name: "speed: 5 TiB uniform", measure: speed::five },
     Chapter { name: "density: 5 TiB", measure: accuracy::terabytes },
     Chapter { name: "density: 1 PiB", measure: accuracy::petabyte },
     Chapter { name: "accuracy: stairs", measure: accuracy::stairs },
@@ -25,6 +32,7 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "accuracy: DAMON at 1 GB", measure: accuracy::damon_where_it_works },
     Chapter { name: "claims", measure: accuracy::claims },
     Chapter { name: "exactness", measure: machine::exactness },
+    Chapter { name: "agreement", measure: machine::agreement },
     Chapter { name: "same seed", measure: machine::same_seed },
     Chapter { name: "tiers", measure: machine::tiers },
     Chapter { name: "same: 64mb-of-1gb", measure: same::small },

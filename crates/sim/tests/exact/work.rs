@@ -73,20 +73,27 @@ fn a_flusher_makes_tlbs_forget() {
     let state = |flush: Option<Duration>| {
         let parts = Setup { flush, tick: None, ..setup([64, 64]) };
         let mut machine = Machine::new(&parts).expect("it is possible");
-        let process = Process::new(workload("contiguous:space=4KiB,hot=4KiB"));
+        let work = workload("contiguous:space=4KiB,hot=4KiB");
+        let process = Process { populate: true, ..Process::new(work) };
         machine.start(&process).expect("it fits");
         let page = machine.mappings(Duration::ZERO).expect("they are known").mappings[0].range;
-        machine.wait(Time(3_600_000));
+        run_to(&mut machine, 3_600_000);
         let mut clear = [Probe::test_and_clear(page.at(0), Level::PTE)];
         machine.access_bits().expect("it has them").probe(&mut clear).expect("it answers");
         assert_eq!(clear[0].answer.state, State::Young);
-        machine.wait(Time(4_400_000));
+        run_to(&mut machine, 4_400_000);
         let before = probe(&mut machine, page.at(0), Level::PTE);
-        machine.wait(Time(4_600_000));
+        run_to(&mut machine, 4_600_000);
         (before, probe(&mut machine, page.at(0), Level::PTE))
     };
     assert_eq!(state(Some(Duration::from_millis(1))), (State::Old, State::Young));
     assert_eq!(state(None), (State::Old, State::Old));
+}
+
+fn run_to(machine: &mut Machine, nanos: u64) {
+    while machine.now() < Time(nanos) {
+        machine.wait(Time(nanos));
+    }
 }
 
 #[test]

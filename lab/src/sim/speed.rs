@@ -1,0 +1,118 @@
+//! How fast the exact machine is, and what it takes of the host (the example `exact_speed`).
+
+use std::fs;
+use std::process::Command;
+
+use serde::Deserialize;
+
+use crate::bench::{Bar, Row, row};
+use crate::chapters::Desk;
+use crate::command::capture;
+use crate::error::{Context, Error, Kind, Result};
+use crate::paths;
+
+/// A line of the example's.
+#[derive(Debug, Deserialize)]
+struct Figure {
+    pattern: String,
+    part: String,
+    value: f64,
+    unit: String,
+    /// To the naive loop of the same run.
+    ratio: Option<f64>,
+    bar: Option<f64>,
+    /// Whether the bar is a limit from above.
+    at_most: bool,
+}
+
+impl Figure {
+    fn bar(&self) -> Bar {
+        match self.bar {
+            Some(bar) if self.at_most => Bar::Most(bar),
+            Some(bar) => Bar::Least(bar),
+            None => Bar::None,
+        }
+    }
+
+    fn rows(&self, command: &str) -> Vec<Row> {
+        let name = format!("speed: {}, {}", self.pattern, self.part);
+        let ratio = self
+            .ratio
+            .map(|ratio| row(format!("{name}, to the loop"), ratio, "times", Bar::None, command));
+        let mut rows = vec![row(name, self.value, &self.unit, self.bar(), command)];
+        rows.extend(ratio);
+        rows
+    }
+}
+
+fn measure(pattern: &str) -> Result<(Vec<Figure>, String)> {
+    let words = ["run", "--release", "--quiet", "--package", "tierscope-sim", "--example"];
+    let words = [&words[..], &["exact_speed", "--", "--json", pattern]].concat();
+    let output = capture(Command::new("cargo").args(&words).current_dir(paths::root()))?;
+    let parse = |line: &str| {
+        serde_json::from_str(line)
+            .map_err(|e| Error::new(Kind::Job, "exact_speed", format!("{e} in {line}")))
+    };
+    let figures = output.lines().map(parse).collect::<Result<Vec<Figure>>>()?;
+    let quoted = format!("'{pattern}'");
+    Ok((figures, format!("cargo {} {quoted}", words[..words.len() - 1].join(" "))))
+}
+
+fn speed(pattern: &str) -> Result<Vec<Row>> {
+    let (figures, command) = measure(pattern)?;
+    Ok(figures.iter().flat_map(|figure| figure.rows(&command)).collect())
+}
+
+pub(super) fn friendly(_: &Desk<'_>) -> Result<Vec<Row>> {
+    speed("TLB-friendly")
+}
+
+pub(super) fn hotspot(_: &Desk<'_>) -> Result<Vec<Row>> {
+    speed("1 TiB hotspot")
+}
+
+pub(super) fn uniform(_: &Desk<'_>) -> Result<Vec<Row>> {
+    speed("1 TiB uniform")
+}
+
+pub(super) fn four(_: &Desk<'_>) -> Result<Vec<Row>> {
+    speed("4 TiB uniform")
+}
+
+/// 5 TiB fit this machine: what they take of its memory.
+pub(super) fn five(_: &Desk<'_>) -> Result<Vec<Row>> {
+    let (figures, command) = measure("5 TiB uniform")?;
+    let mut rows: Vec<Row> = figures.iter().flat_map(|figure| figure.rows(&command)).collect();
+    if let Some(memory) = figures.iter().find(|figure| figure.part == "memory") {
+        let text = fs::read_to_string("/proc/meminfo").at("/proc/meminfo")?;
+        let name = "speed: 5 TiB uniform, memory of the host".to_owned();
+        let all = Bar::Most(total_mib(&text).unwrap_or(0.0));
+        rows.push(row(name, memory.value * 5.0, "MiB", all, &command));
+    }
+    Ok(rows)
+}
+
+fn total_mib(meminfo: &str) -> Option<f64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some((line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0).floor())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_becomes_a_row_with_its_bar_and_one_with_its_ratio() {
+        let line = r#"{"pattern": "1 TiB uniform", "part": "whole", "value": 14.0, "unit": "M/s",
+            "ratio": 0.5, "bar": 15.0, "at_most": false, "holds": false}"#;
+        let figure: Figure = serde_json::from_str(line).unwrap();
+        let rows = figure.rows("c");
+        assert_eq!((rows[0].target.as_str(), rows[0].holds), (">= 15", false));
+        assert_eq!((rows[1].value, rows[1].unit.as_str()), (0.5, "times"));
+    }
+
+    #[test]
+    fn memory_is_read_in_mib() {
+        assert_eq!(total_mib("MemTotal:  2049 kB\n"), Some(2.0));
+    }
+}
