@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use tierscope_workloads::units::about_bytes;
 
 use crate::room::{Needs, tables_for};
 
+const PAGE: u64 = 4096;
 const PMD: u64 = 2 << 20;
 const PUD: u64 = 1 << 30;
 /// Bytes populated by one system call: progress and signals come in between.
@@ -122,9 +124,18 @@ impl Mapped {
             return filler.fill_all(self.start(), self.start() + self.bytes, on);
         }
         let write = matches!(backing, Backing::Anonymous { .. });
+        let around = fault_around(Path::new("/sys/kernel/debug/fault_around_bytes"));
         for from in (0..self.bytes).step_by(STEP as usize) {
             let bytes = STEP.min(self.bytes - from);
-            self.populate_part(from, bytes, write).map_err(|e| cannot("populate", area, e))?;
+            match (backing, around) {
+                // The file's pages are there, and one fault maps all of them around it.
+                (Backing::Memfd { chunk }, Some(around)) if from >= chunk => {
+                    self.touch_part(from, bytes, around, write);
+                }
+                _ => self
+                    .populate_part(from, bytes, write)
+                    .map_err(|e| cannot("populate", area, e))?,
+            }
             if !on(from + bytes) {
                 return Ok(());
             }
@@ -142,14 +153,17 @@ impl Mapped {
             madvise(self.start.as_ptr().add(from as usize).cast(), bytes as usize, advice)
         } {
             // Linux before 5.14 does not know the advice.
-            Err(rustix::io::Errno::INVAL) => self.touch_part(from, bytes, write),
+            Err(rustix::io::Errno::INVAL) => {
+                self.touch_part(from, bytes, PAGE, write);
+                Ok(())
+            }
             other => other,
         }
     }
 
-    fn touch_part(&self, from: u64, bytes: u64, write: bool) -> rustix::io::Result<()> {
-        (from..from + bytes).step_by(4096).for_each(|at| touch(self.start() + at, !write, write));
-        Ok(())
+    fn touch_part(&self, from: u64, bytes: u64, step: u64, write: bool) {
+        let places = (from..from + bytes).step_by(step as usize);
+        places.for_each(|at| touch(self.start() + at, !write, write));
     }
 
     fn read_content(&self, area: &Area, path: &str) -> Result<()> {
@@ -175,6 +189,13 @@ impl Mapped {
             filler.empty_all(self.start(), self.start() + self.bytes);
         }
     }
+}
+
+/// Bytes that the kernel maps around a fault on a page of a file (`do_fault_around`, mm/memory.c), if
+/// it says so and they are worth a call less.
+fn fault_around(path: &Path) -> Option<u64> {
+    let bytes = std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()?;
+    (bytes.is_power_of_two() && (PAGE + 1..=PMD).contains(&bytes)).then_some(bytes)
 }
 
 /// Reads and writes the byte at `address`, which must be mapped by a [`Mapped`].
@@ -335,6 +356,17 @@ mod tests {
         let mapped = Mapped::new(&area, backing).unwrap();
         mapped.populate(&area, backing, &mut |_| true).unwrap();
         assert_eq!((byte(&mapped, 0), byte(&mapped, 2), byte(&mapped, 3)), (b'a', b'c', 0));
+    }
+
+    // What the kernel says if debugfs is there, and what would make it no use.
+    #[test]
+    fn faults_that_map_pages_around_them_spare_calls() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (said, around) in [("65536\n", Some(65536)), ("4096\n", None), ("x", None)] {
+            std::fs::write(file.path(), said).unwrap();
+            assert_eq!(fault_around(file.path()), around);
+        }
+        assert_eq!(fault_around(Path::new("/nonexistent")), None);
     }
 
     #[test]
