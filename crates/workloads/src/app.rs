@@ -58,6 +58,9 @@ pub enum Next {
     Call(Call),
     /// It waits for the other lanes: ask again when one of them got on.
     Waits,
+    /// It has nothing to do until so long after the program began: ask again then. For lanes that
+    /// follow the time ([`Lane::now`]).
+    Until(Duration),
     /// It is over.
     Ends,
 }

@@ -95,6 +95,7 @@ impl<B: BusObserver> Machine<B> {
     pub(super) fn answer(&mut self, at: usize, thread: usize, asks: Asks) {
         match asks {
             Asks::Others => self.wait_for_others(at, thread),
+            Asks::Until(due) => self.threads[thread].due = due,
             Asks::End => self.thread_ends(at, thread),
             Asks::Call(call) => {
                 let space = self.threads[thread].space;
@@ -154,7 +155,7 @@ impl<B: BusObserver> Machine<B> {
         let lanes = again.app.start(&again.bases, again.seed, process.threads as u32);
         again.seed = again.seed.wrapping_add(1);
         for (thread, lane) in threads.zip(lanes) {
-            self.threads[thread].restart(lane);
+            self.threads[thread].restart(lane, now);
             self.put_on_core(thread, now);
         }
     }

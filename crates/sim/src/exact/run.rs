@@ -119,7 +119,7 @@ impl<B: BusObserver> Machine<B> {
     /// The first thread has to wait: another goes on, or none.
     fn not_due(&mut self, at: usize, due: u64, limit: u64) {
         let (cpu, threads) = (&mut self.cpus[at], &self.threads);
-        let ready = |thread: &usize| threads[*thread].pace == 0 || threads[*thread].due <= cpu.time;
+        let ready = |thread: &usize| threads[*thread].due <= cpu.time;
         if let Some(next) = cpu.threads.iter().position(ready) {
             cpu.threads.rotate_left(next);
             return;
@@ -159,7 +159,7 @@ impl<B: BusObserver> Machine<B> {
             };
             if thread.is_dry() {
                 look_back(cpu);
-                thread.draw();
+                thread.draw(cpu.time);
                 if thread.got_on() {
                     return Stopped::GotOn;
                 }
@@ -278,11 +278,11 @@ impl<B: BusObserver> Machine<B> {
 /// Accesses that the thread may make at `now`.
 #[inline(always)]
 fn allowed(thread: &Thread, now: u64) -> usize {
-    if thread.pace == 0 {
-        return usize::MAX;
-    }
     if thread.due > now {
         return 0;
+    }
+    if thread.pace == 0 {
+        return usize::MAX;
     }
     ((now - thread.due) / thread.pace + 1) as usize
 }

@@ -48,6 +48,8 @@ pub(super) enum Asks {
     Call(Call),
     /// The other threads' progress.
     Others,
+    /// To sleep until then.
+    Until(u64),
     /// Its end.
     End,
 }
@@ -148,7 +150,7 @@ impl Thread {
         }
         stream.enter(&segment);
         let rate = workload.phase(&segment).rate;
-        self.segment_ends = self.end_of(&segment);
+        self.segment_ends = self.moment(segment.end);
         self.pace = rate.map_or(0, |rate| {
             (u128::from(SECOND) * u128::from(self.threads) / u128::from(rate)) as u64
         });
@@ -156,14 +158,16 @@ impl Thread {
     }
 
     /// Begins a program's next run.
-    pub(super) fn restart(&mut self, lane: Box<dyn Lane>) {
+    pub(super) fn restart(&mut self, lane: Box<dyn Lane>, now: u64) {
         self.source = Source::Computed(lane);
+        (self.began, self.due) = (now, now);
         (self.waited, self.moved) = (false, false);
     }
 
-    fn end_of(&self, segment: &Segment) -> u64 {
-        let end = u64::try_from(segment.end.as_nanos()).unwrap_or(u64::MAX);
-        end.saturating_mul(NS).saturating_add(self.began)
+    /// So long after its process began.
+    fn moment(&self, since: Duration) -> u64 {
+        let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+        nanos.saturating_mul(NS).saturating_add(self.began)
     }
 
     /// The accesses to come: [`Thread::left`] of them, and then at least [`FORESEEN`] of the past,
@@ -211,7 +215,11 @@ impl Thread {
     }
 
     /// Draws the next accesses: at least [`FORESEEN`] wait then, or it asks for something.
-    pub(super) fn draw(&mut self) {
+    pub(super) fn draw(&mut self, now: u64) {
+        if let Source::Computed(lane) = &mut self.source {
+            // Another core may have begun it anew, and be ahead.
+            lane.now(Duration::from_nanos(now.saturating_sub(self.began) / NS));
+        }
         self.ops.copy_within(self.at..self.count, 0);
         (self.count, self.at) = (self.count - self.at, 0);
         while self.is_dry() {
@@ -237,6 +245,7 @@ impl Thread {
             Next::Touches(count) => return count,
             Next::Call(call) => self.asks = Some(Asks::Call(call)),
             Next::Waits => self.asks = Some(Asks::Others),
+            Next::Until(since) => self.asks = Some(Asks::Until(self.moment(since))),
             Next::Ends => self.asks = Some(Asks::End),
         }
         0

@@ -20,6 +20,8 @@ enum Step {
     Call(Call),
     /// Waits until all lanes came this far.
     Barrier,
+    /// Waits until so long after the program began.
+    Sleep(Duration),
 }
 
 /// A program of given steps for each lane.
@@ -56,6 +58,7 @@ impl App for Toy {
                 steps: steps.clone().into(),
                 arrived: Arc::clone(&arrived),
                 arriving: false,
+                now: Duration::ZERO,
                 done: 0,
             };
             Box::new(lane) as Box<dyn Lane>
@@ -71,10 +74,15 @@ struct ToyLane {
     /// Barriers that each lane came to.
     arrived: Arc<Mutex<Vec<u32>>>,
     arriving: bool,
+    now: Duration,
     done: u64,
 }
 
 impl Lane for ToyLane {
+    fn now(&mut self, since: Duration) {
+        self.now = since;
+    }
+
     fn next(&mut self, out: &mut [Touch]) -> Next {
         let base = self.base;
         loop {
@@ -95,6 +103,8 @@ impl Lane for ToyLane {
                     self.steps.pop_front();
                     return Next::Call(call);
                 }
+                Some(Step::Sleep(until)) if self.now < *until => return Next::Until(*until),
+                Some(Step::Sleep(_)) => {}
                 Some(Step::Barrier) => {
                     let mut arrived = self.arrived.lock().unwrap();
                     arrived[self.number] += u32::from(!std::mem::replace(&mut self.arriving, true));
@@ -164,6 +174,26 @@ fn lanes_wait_for_each_other() {
         let busy = account.spent.target.as_nanos() as f64;
         let wall = machine.now().0 as f64;
         assert!(busy < 1.1 * wall, "{cpus} cores: {busy} ns busy in {wall}");
+    }
+}
+
+// Each pass sleeps until 1 ms and until 3 ms after it began, on as many cores as there are lanes, and on one.
+#[test]
+fn lanes_sleep_until_their_time() {
+    let sleep = |millis| Step::Sleep(Duration::from_millis(millis));
+    let lane = |millis| vec![Step::Pages(0, 10), sleep(millis), Step::Pages(0, 10)];
+    for cpus in [1, 2] {
+        let process = Process { repeats: true, ..process(vec![lane(1), lane(3)]) };
+        let mut machine = started(&process, cpus);
+        let mut at = |nanos| {
+            while machine.now() < Time(nanos) {
+                machine.wait(Time(nanos));
+            }
+            machine.account().counts.accesses
+        };
+        assert_eq!([900_000, 1_900_000, 2_900_000].map(&mut at), [20, 30, 30], "{cpus} cores");
+        assert_eq!([3_900_000, 4_900_000, 6_900_000].map(&mut at), [60, 70, 100], "{cpus} cores");
+        assert!(machine.account().spent.target < Duration::from_micros(500));
     }
 }
 
