@@ -14,11 +14,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("workloads", &["core", "wire"]),
     ("linux", &["core"]),
     ("nemo", &["core"]),
-    ("trace", &["core", "wire"]),
+    ("trace", &["core", "wire", "workloads"]),
     ("record", &["core"]),
     ("sim", &["core", "hw", "workloads", "wire"]),
     ("report", &["core", "record"]),
-    ("exchange", &["core", "record"]),
+    ("exchange", &["core", "record", "trace"]),
     ("conformance", &["core"]),
     (
         "cli",

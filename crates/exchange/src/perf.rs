@@ -8,75 +8,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tierscope_core::Result;
+use tierscope_trace::perf_script::{KERNEL, Sample, parse};
 
-use crate::damo::trace::seconds;
 use crate::place::{Place, excerpt, malformed, unreadable};
 use crate::spool::{Age, Hits, Origin, Refusal, Shot, Spool, StreamId, Told};
-
-/// Addresses from here on are the kernel's.
-const KERNEL: u64 = 1 << 63;
-
-/// A sampled access.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sample {
-    pid: i64,
-    name: String,
-    time: u64,
-    /// 0 where the processor had none.
-    addr: u64,
-}
-
-/// Understands a line; `None` if it is no sample, the item that is wrong if it is a damaged one.
-///
-/// `[comm] pid[/tid] [cpu] time: [period] event: addr …`: with `-F pid,time,event,addr`, or as perf prints samples that
-/// have an address by default, where address, data source, instruction pointer and symbol follow.
-pub(crate) fn parse(line: &str) -> Result<Option<Sample>, &'static str> {
-    let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    let Some(at) = words.iter().position(|word| seconds(word).is_some()) else { return Ok(None) };
-    let time = seconds(words[at]).ok_or("time")?;
-    let mut rest = &words[at + 1..];
-    // The period, where it is printed.
-    if rest.first().is_some_and(|word| word.parse::<u64>().is_ok()) {
-        rest = &rest[1..];
-    }
-    match rest.first() {
-        Some(event) if event.ends_with(':') => rest = &rest[1..],
-        _ => return Ok(None),
-    }
-    let (pid, name) = process(&words[..at]).ok_or("pid before the time")?;
-    let addr = rest.first().and_then(|word| hex(word)).ok_or(ADDRESS)?;
-    let has_more = rest.len() > 1;
-    // Without addresses in the samples the first number is the instruction's.
-    if has_more && !rest[1..].iter().any(|word| word.len() >= 4 && hex(word).is_some()) {
-        return Err(ADDRESS);
-    }
-    Ok(Some(Sample { pid, name, time, addr }))
-}
-
-/// What is missing where perf recorded no addresses.
-const ADDRESS: &str = "data address (record with `perf mem record`, or `-d`; \
-                       print with `perf script -F comm,pid,time,event,addr`)";
-
-fn hex(word: &str) -> Option<u64> {
-    u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok()
-}
-
-/// Pid and name from what stands before the time: `redis 4711/4712 [001]`.
-fn process(words: &[&str]) -> Option<(i64, String)> {
-    let words = match words.split_last() {
-        Some((cpu, before)) if cpu.starts_with('[') => before,
-        _ => words,
-    };
-    let (pid, name) = words.split_last()?;
-    let pid = pid.split_once('/').map_or(*pid, |(pid, _)| pid);
-    let pid = pid.parse().ok()?;
-    let name = if name.is_empty() {
-        format!("process {pid}")
-    } else {
-        format!("{}[{pid}]", name.join(" "))
-    };
-    Some((pid, name))
-}
 
 /// How samples become regions.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +73,7 @@ impl Reader {
         }
         self.last = sample.time;
         self.advance(sample.time, spool)?;
-        if sample.addr == 0 || sample.addr >= KERNEL {
+        if sample.address == 0 || sample.address >= KERNEL {
             spool.unused_samples += 1;
             return Ok(true);
         }
@@ -174,7 +109,7 @@ impl Reader {
         });
         let since = sample.time - self.open.unwrap_or(sample.time);
         let interval = since / (grain.sampling.as_nanos() as u64).max(1);
-        let block = process.blocks.entry(sample.addr >> grain.shift).or_insert(Block {
+        let block = process.blocks.entry(sample.address >> grain.shift).or_insert(Block {
             hits: 0,
             interval: u64::MAX,
             age: 0,
@@ -242,36 +177,6 @@ mod tests {
 
     const GRAIN: Grain =
         Grain { sampling: Duration::from_millis(5), window: Duration::from_millis(200), shift: 12 };
-
-    fn sample(pid: i64, name: &str, micros: u64, addr: u64) -> Sample {
-        Sample { pid, name: name.into(), time: micros * 1000, addr }
-    }
-
-    #[test]
-    fn lines_of_perf_script_are_understood() {
-        let expected = Some(sample(4711, "redis-server[4711]", 5_123_456, 0x7f12_3456_7890));
-        for line in [
-            "redis-server 4711 5.123456: cpu/mem-loads,ldlat=30/P: 7f1234567890",
-            "redis-server 4711/4715 [001]  5.123456:  1  cpu/mem-loads/P:  7f1234567890 |OP LOAD|LVL L1 hit|SNP None|  \
-             55d0c0de1234 dictFind+0x10 (/usr/bin/redis-server)",
-        ] {
-            assert_eq!(parse(line), Ok(expected.clone()), "{line}");
-        }
-        let bare = parse("4711 5.123456000: dTLB-loads: 0x7f1234567890").unwrap().unwrap();
-        assert_eq!(bare.name, "process 4711");
-        for line in ["", "# ========", "   55d0c0de1234 dictFind+0x10 (/usr/bin/redis-server)"] {
-            assert_eq!(parse(line), Ok(None), "{line}");
-        }
-    }
-
-    // Cycles without data addresses: the number is where the code is.
-    #[test]
-    fn samples_without_addresses_are_refused() {
-        let line = "redis 4711 [0] 5.1: 250000 cycles: 55d0c0de1234 dictFind+0x10 (/usr/bin/redis)";
-        assert_eq!(parse(line), Err(ADDRESS));
-        assert_eq!(parse("redis 4711 [0] 5.1: cycles:"), Err(ADDRESS));
-        assert_eq!(parse("redis x 5.1: cycles: 55d0"), Err("pid before the time"));
-    }
 
     fn spooled(samples: &[(u64, u64)]) -> Result<Spool> {
         let (mut spool, mut reader) = (in_memory(), Reader::new(GRAIN));

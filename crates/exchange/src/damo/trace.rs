@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 
 use tierscope_core::Result;
+use tierscope_trace::perf_script::seconds;
 
 use crate::place::{Place, excerpt, malformed, unreadable};
-use crate::spool::{Origin, Refusal, Shot, Spool, StreamId, Told, nanos_of};
+use crate::spool::{Origin, Refusal, Shot, Spool, StreamId, Told};
 
 /// The event, with and without its system.
 const EVENTS: [&str; 2] = ["damon:damon_aggregated:", "damon_aggregated:"];
@@ -62,16 +63,6 @@ pub(crate) fn parse(line: &str) -> Result<Line, &'static str> {
         before = Some(word);
     }
     Ok(Line::Other)
-}
-
-/// `82877.315633:` in ns.
-pub(crate) fn seconds(word: &str) -> Option<u64> {
-    let (seconds, fraction) = word.strip_suffix(':')?.split_once('.')?;
-    if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    let nanos: u64 = fraction.parse().ok()?;
-    nanos_of(seconds.parse().ok()?, nanos * 10u64.pow(9 - fraction.len() as u32))
 }
 
 fn event(time: u64, words: &[&str]) -> Result<Event, &'static str> {

@@ -1,0 +1,277 @@
+//! Accesses of a thread as tokens. FORMAT.md has the layout.
+//!
+//! A program goes through several places in turns: its stack, an array, a table, its code. The coder keeps a
+//! *cursor* for each of the 15 places that it was at lately, and writes an access as: which cursor,
+//! how far from it, and which *form* (kind and length). Two bytes do for most; and since programs loop, the same bytes come
+//! again and again, which LZ4 finds.
+
+use tierscope_core::Time;
+
+use super::varint;
+use crate::access::{Access, Kind};
+
+/// Places that are remembered.
+pub(super) const CURSORS: usize = 15;
+/// The cursor of instruction fetches.
+const CODE: usize = 0;
+/// Instead of a cursor: the lower bits say what follows.
+const ESCAPE: u8 = 15;
+/// Time passes.
+const TIME: u8 = ESCAPE << 4;
+/// A form is defined; it gets the next number.
+const FORM: u8 = ESCAPE << 4 | 1;
+/// In place of a form's number: it stands in the next byte.
+const FAR_FORM: u8 = 15;
+/// Forms of a block.
+pub(super) const FORMS: usize = 255;
+
+/// Farther than this from every cursor, the one that was not used for longest moves there.
+const NEAR: u64 = 1 << 14;
+
+/// Kind and length as one number.
+fn form_of(access: &Access) -> u32 {
+    u32::from(access.bytes) << 2 | access.kind as u32
+}
+
+/// What goes into a block.
+pub(super) struct Encoder {
+    pub(super) out: Vec<u8>,
+    pub(super) count: u32,
+    /// Of the first access.
+    pub(super) begins: Time,
+    time: Time,
+    cursors: [u64; CURSORS],
+    used: [u32; CURSORS],
+    forms: Vec<u32>,
+    /// Place in the table of a form, by a few of its bits: a guess that is checked.
+    guess: [u8; 64],
+}
+
+impl Encoder {
+    pub(super) fn new() -> Self {
+        Self {
+            out: Vec::new(),
+            count: 0,
+            begins: Time(0),
+            time: Time(0),
+            cursors: [0; CURSORS],
+            used: [0; CURSORS],
+            forms: Vec::new(),
+            guess: [0; 64],
+        }
+    }
+
+    /// Begins a block.
+    pub(super) fn clear(&mut self) {
+        self.out.clear();
+        self.forms.clear();
+        (self.count, self.begins, self.time) = (0, Time(0), Time(0));
+        (self.cursors, self.used) = ([0; CURSORS], [0; CURSORS]);
+    }
+
+    /// Whether another access fits.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.forms.len() < FORMS
+    }
+
+    /// Appends an access; false if its time lies before the last one's.
+    #[inline]
+    pub(super) fn put(&mut self, access: &Access) -> bool {
+        if access.time != self.time && !self.advance(access.time) {
+            return false;
+        }
+        self.count += 1;
+        let form = self.form(form_of(access));
+        let cursor = self.cursor(access);
+        let far = varint::zigzag(access.address.wrapping_sub(self.cursors[cursor]));
+        self.cursors[cursor] = access.address;
+        self.used[cursor] = self.count;
+        let place = (cursor as u8) << 4;
+        if form < FAR_FORM {
+            self.out.push(place | form);
+        } else {
+            self.out.extend_from_slice(&[place | FAR_FORM, form]);
+        }
+        varint::put(far, &mut self.out);
+        true
+    }
+
+    #[cold]
+    fn advance(&mut self, time: Time) -> bool {
+        if self.count == 0 {
+            self.begins = time;
+        } else {
+            let Some(passed) = time.0.checked_sub(self.time.0) else { return false };
+            self.out.push(TIME);
+            varint::put(passed, &mut self.out);
+        }
+        self.time = time;
+        true
+    }
+
+    #[inline]
+    fn form(&mut self, form: u32) -> u8 {
+        let guess = self.guess[form as usize % 64];
+        if self.forms.get(usize::from(guess)) == Some(&form) { guess } else { self.find_form(form) }
+    }
+
+    #[cold]
+    fn find_form(&mut self, form: u32) -> u8 {
+        let known = self.forms.iter().position(|known| *known == form);
+        let number = known.unwrap_or_else(|| {
+            self.out.push(FORM);
+            varint::put(form.into(), &mut self.out);
+            self.forms.push(form);
+            self.forms.len() - 1
+        }) as u8;
+        self.guess[form as usize % 64] = number;
+        number
+    }
+
+    /// The nearest cursor, or the one to move.
+    #[inline]
+    fn cursor(&self, access: &Access) -> usize {
+        if access.kind == Kind::Fetch {
+            return CODE;
+        }
+        let (mut nearest, mut distance) = (CODE + 1, u64::MAX);
+        for at in CODE + 1..CURSORS {
+            let far = varint::zigzag(access.address.wrapping_sub(self.cursors[at]));
+            if far < distance {
+                (nearest, distance) = (at, far);
+            }
+        }
+        if distance < NEAR { nearest } else { self.oldest() }
+    }
+
+    fn oldest(&self) -> usize {
+        (CODE + 1..CURSORS).min_by_key(|at| self.used[*at]).unwrap_or(CODE + 1)
+    }
+}
+
+/// Appends the accesses of a payload. `None` if it is none; what came before stands in `out` then.
+pub(super) fn decode(
+    mut bytes: &[u8],
+    thread: u32,
+    begins: Time,
+    count: u32,
+    out: &mut Vec<Access>,
+) -> Option<()> {
+    let bytes = &mut bytes;
+    let mut cursors = [0u64; CURSORS + 1];
+    let mut forms = [(0u16, Kind::Load); FORMS + 1];
+    let mut known = 0;
+    let mut time = begins;
+    let end = out.len() + count as usize;
+    // A byte at least for each: a wrong number does not make us set memory aside.
+    out.reserve((count as usize).min(bytes.len()));
+    while let Some((token, rest)) = bytes.split_first() {
+        *bytes = rest;
+        let cursor = usize::from(token >> 4);
+        if cursor == CURSORS {
+            match *token {
+                TIME => time = Time(time.0.checked_add(varint::take(bytes)?)?),
+                FORM if known < FORMS => {
+                    let form = varint::take(bytes)?;
+                    forms[known] = (u16::try_from(form >> 2).ok()?, Kind::ALL[form as usize & 3]);
+                    known += 1;
+                }
+                _ => return None,
+            }
+            continue;
+        }
+        let mut form = token & 15;
+        if form == FAR_FORM {
+            let (number, rest) = bytes.split_first()?;
+            (form, *bytes) = (*number, rest);
+        }
+        let address = cursors[cursor].wrapping_add(varint::unzigzag(varint::take(bytes)?));
+        cursors[cursor] = address;
+        if usize::from(form) >= known || out.len() == end {
+            return None;
+        }
+        let (length, kind) = forms[usize::from(form)];
+        out.push(Access { address, time, thread, bytes: length, kind });
+    }
+    (out.len() == end).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn access(address: u64, time: u64, bytes: u16, kind: Kind) -> Access {
+        Access { address, time: Time(time), thread: 3, bytes, kind }
+    }
+
+    #[test]
+    fn tokens_lie_as_documented() {
+        let mut encoder = Encoder::new();
+        let stack = 0x7000;
+        assert!(encoder.put(&access(stack, 9, 8, Kind::Store)));
+        assert!(encoder.put(&access(stack + 8, 9, 8, Kind::Store)));
+        assert!(encoder.put(&access(0x40_1000, 12, 3, Kind::Fetch)));
+        let expected = [
+            // A form: 8 bytes, store. Cursor 1 (0x10), form 0, 0x7000 from zero. Then 8 from there.
+            &[0xf1, 8 << 2 | 1, 0x10, 0x80, 0xc0, 3, 0x10, 16][..],
+            // 3 ns later; a form: 3 bytes, fetch. Cursor 0, form 1, 0x401000 from zero.
+            &[0xf0, 3, 0xf1, 3 << 2 | 3, 1, 0x80, 0xc0, 0x80, 4],
+        ];
+        assert_eq!(encoder.out, expected.concat());
+        assert_eq!((encoder.count, encoder.begins), (3, Time(9)));
+    }
+
+    #[test]
+    fn time_does_not_go_backwards() {
+        let mut encoder = Encoder::new();
+        assert!(encoder.put(&access(1, 9, 8, Kind::Load)));
+        assert!(!encoder.put(&access(1, 8, 8, Kind::Load)));
+    }
+
+    #[test]
+    fn what_is_no_payload_is_refused() {
+        let decode = |bytes: &[u8], count| decode(bytes, 0, Time(0), count, &mut Vec::new());
+        assert_eq!(decode(&[0xf1, 4, 0x10, 2], 1), Some(()));
+        assert_eq!(decode(&[0xf1, 4, 0x10, 2], 2), None, "fewer than said");
+        assert_eq!(decode(&[0xf1, 4, 0x10, 2, 0x10, 2], 1), None, "more than said");
+        assert_eq!(decode(&[0x10, 2], 1), None, "an unknown form");
+        assert_eq!(decode(&[0xf2], 0), None, "an unknown escape");
+        assert_eq!(decode(&[0xf1, 4, 0x10], 1), None, "cut short");
+    }
+
+    proptest! {
+        #[test]
+        fn accesses_come_back(
+            accesses in prop::collection::vec(
+                (prop_oneof![any::<u64>(), 0u64..1 << 16], 0u64..3, prop_oneof![1u16..20, any::<u16>()], 0usize..4),
+                0..400,
+            ),
+        ) {
+            let mut encoder = Encoder::new();
+            let mut time = 0;
+            let mut expected = Vec::new();
+            for (address, passed, bytes, kind) in accesses {
+                time += passed;
+                let access = access(address, time, bytes, Kind::ALL[kind]);
+                if !encoder.has_room() {
+                    break;
+                }
+                prop_assert!(encoder.put(&access));
+                expected.push(access);
+            }
+            let mut found = Vec::new();
+            let done = decode(&encoder.out, 3, encoder.begins, encoder.count, &mut found);
+            prop_assert_eq!(done, Some(()));
+            prop_assert_eq!(found, expected);
+        }
+
+        #[test]
+        fn any_bytes_do_no_harm(bytes: Vec<u8>, count in 0u32..99) {
+            let mut out = Vec::new();
+            let _ = decode(&bytes, 0, Time(0), count, &mut out);
+            prop_assert!(out.len() <= count as usize);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The last block: what the trace is as a whole. FORMAT.md has the layout.
+
+use std::sync::Arc;
+
+use tierscope_core::Time;
+
+use super::varint::{put, put_text, take, take_text};
+use crate::access::MAX_THREADS;
+use crate::pages::BLOCK_BYTES;
+use crate::summary::{Footprint, Summary, Thread};
+
+/// Appends a summary.
+pub(super) fn encode(summary: &Summary, out: &mut Vec<u8>) {
+    put(summary.whole.into(), out);
+    put(summary.last.0, out);
+    summary.bytes.iter().for_each(|bytes| put(*bytes, out));
+    put(summary.threads.len() as u64, out);
+    for thread in &summary.threads {
+        put(thread.pid, out);
+        put(thread.tid, out);
+        thread.accesses.iter().for_each(|count| put(*count, out));
+        put_text(&thread.name, out);
+    }
+    put(summary.footprints.len() as u64, out);
+    for footprint in &summary.footprints {
+        put(footprint.pid, out);
+        encode_blocks(&footprint.data, out);
+        encode_blocks(&footprint.code, out);
+    }
+}
+
+/// How many; then for each its distance from where the one before ended, and the pages in it.
+fn encode_blocks(blocks: &[(u64, u64)], out: &mut Vec<u8>) {
+    put(blocks.len() as u64, out);
+    let mut next = 0;
+    for (block, pages) in blocks {
+        put(block - next, out);
+        put(*pages, out);
+        next = block + 1;
+    }
+}
+
+/// Understands a payload; `None` if it is none.
+pub(super) fn decode(mut bytes: &[u8]) -> Option<Summary> {
+    let bytes = &mut bytes;
+    let whole = match take(bytes)? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let last = Time(take(bytes)?);
+    let sums = four(bytes)?;
+    let threads = list(bytes, MAX_THREADS.into(), |bytes| {
+        let (pid, tid, accesses) = (take(bytes)?, take(bytes)?, four(bytes)?);
+        Some(Thread { pid, tid, accesses, name: Arc::from(take_text(bytes)?) })
+    })?;
+    let footprints = list(bytes, MAX_THREADS.into(), |bytes| {
+        let pid = take(bytes)?;
+        Some(Footprint { pid, data: decode_blocks(bytes)?, code: decode_blocks(bytes)? })
+    })?;
+    // Sums that overflow are nobody's.
+    let counts = threads.iter().flat_map(|thread| &thread.accesses);
+    counts.into_iter().try_fold(0u64, |sum, count| sum.checked_add(*count))?;
+    bytes.is_empty().then_some(Summary { threads, bytes: sums, last, footprints, whole })
+}
+
+fn four(bytes: &mut &[u8]) -> Option<[u64; 4]> {
+    Some([take(bytes)?, take(bytes)?, take(bytes)?, take(bytes)?])
+}
+
+fn list<T>(bytes: &mut &[u8], most: u64, item: impl Fn(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
+    let count = take(bytes).filter(|count| *count <= most)?;
+    (0..count).map(|_| item(bytes)).collect()
+}
+
+fn decode_blocks(bytes: &mut &[u8]) -> Option<Vec<(u64, u64)>> {
+    let count = take(bytes)?;
+    let mut next = 0u64;
+    let block = |_| {
+        let block = next.checked_add(take(bytes)?)?;
+        let pages = take(bytes)?;
+        next = block.checked_add(1)?;
+        let sound = block <= u64::MAX / BLOCK_BYTES && (1..=512).contains(&pages);
+        sound.then_some((block, pages))
+    };
+    (0..count).map(block).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn summary() -> Summary {
+        let thread = Thread { pid: 1, tid: 300, name: "a".into(), accesses: [1, 2, 3, 4] };
+        let footprint = Footprint { pid: 1, data: vec![(5, 512), (6, 1)], code: vec![(2, 9)] };
+        Summary {
+            threads: vec![thread],
+            bytes: [9, 8, 7, 6],
+            last: Time(5),
+            footprints: vec![footprint],
+            whole: true,
+        }
+    }
+
+    #[test]
+    fn a_summary_lies_as_documented_and_comes_back() {
+        let mut out = Vec::new();
+        encode(&summary(), &mut out);
+        let head = [1, 5, 9, 8, 7, 6];
+        let threads = [1, 1, 0xac, 2, 1, 2, 3, 4, 1, b'a'];
+        let footprints = [1, 1, 2, 5, 0x80, 4, 0, 1, 1, 2, 9];
+        assert_eq!(out, [&head[..], &threads, &footprints].concat());
+        assert_eq!(decode(&out), Some(summary()));
+        out.push(0);
+        assert_eq!(decode(&out), None, "something is left");
+    }
+
+    #[test]
+    fn long_lists_take_no_memory_in_advance() {
+        let mut out = vec![1, 5, 9, 8, 7, 6];
+        put(u64::MAX, &mut out);
+        assert_eq!(decode(&out), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_do_no_harm(bytes: Vec<u8>) {
+            let _ = decode(&bytes);
+        }
+    }
+}

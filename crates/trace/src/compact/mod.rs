@@ -1,0 +1,23 @@
+//! The compact format: accesses of threads in blocks that stand on their own, each with its checksum.
+//! `crates/trace/FORMAT.md` has the layout to the bit.
+
+mod block;
+mod code;
+mod end;
+mod events;
+mod index;
+mod reader;
+mod varint;
+mod writer;
+
+use block::unpack;
+pub use index::Index;
+pub use reader::Reader;
+pub use writer::Writer;
+pub(crate) use writer::not_written;
+
+/// Whether a file begins like a trace of ours.
+#[must_use]
+pub fn looks_like(start: &[u8]) -> bool {
+    start.starts_with(&block::MAGIC)
+}

@@ -1,0 +1,233 @@
+//! Writes the compact format.
+
+use std::io::Write;
+
+use tierscope_core::{Error, ErrorKind, Result};
+
+use super::block::{Header, Holds, LONGEST, file_header, pack};
+use super::code::Encoder;
+use super::{end, events};
+use crate::access::{Access, Batch, Event, MAX_THREADS};
+use crate::summary::{Summary, Tally};
+
+/// Accesses of a block, at most.
+const ACCESSES: u32 = 1 << 16;
+/// Bytes of a block before it is packed, about.
+const BYTES: usize = 1 << 18;
+/// Bytes of all blocks that are open, about: beyond it all of them are closed.
+const OPEN: usize = 64 << 20;
+
+/// Writes a trace, a block at a time. What was written is of use whatever happens later; a trace
+/// without [`Writer::finish`] is known for one that was cut short.
+pub struct Writer<W> {
+    out: W,
+    /// Of the file that is written, for errors.
+    name: String,
+    /// Blocks of threads, by number.
+    open: Vec<Option<Box<Encoder>>>,
+    /// Bytes in them, counted when one is opened.
+    reserved: usize,
+    events: Vec<u8>,
+    event_count: u32,
+    blocks: u64,
+    bytes: u64,
+    tally: Tally,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a trace in `out`, which errors call `name`.
+    ///
+    /// # Errors
+    /// What `out` says.
+    pub fn new(name: &str, out: W) -> Result<Self> {
+        let mut writer = Self {
+            out,
+            name: name.to_owned(),
+            open: Vec::new(),
+            reserved: 0,
+            events: Vec::new(),
+            event_count: 0,
+            blocks: 0,
+            bytes: 0,
+            tally: Tally::default(),
+        };
+        writer.put(&file_header())?;
+        Ok(writer)
+    }
+
+    /// Appends a batch.
+    ///
+    /// # Errors
+    /// As [`Writer::access`].
+    pub fn batch(&mut self, batch: &Batch) -> Result<()> {
+        let mut from = 0;
+        for (at, event) in &batch.events {
+            self.accesses(&batch.accesses[from..*at])?;
+            self.event(event)?;
+            from = *at;
+        }
+        self.accesses(&batch.accesses[from..])
+    }
+
+    fn accesses(&mut self, accesses: &[Access]) -> Result<()> {
+        accesses.iter().try_for_each(|access| self.access(access))
+    }
+
+    /// Appends an access.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Data`] if its time lies before the last one of its thread; what `out` says.
+    #[inline]
+    pub fn access(&mut self, access: &Access) -> Result<()> {
+        let encoder = match self.open.get_mut(access.thread as usize) {
+            Some(Some(encoder)) => encoder,
+            _ => self.begin(access.thread)?,
+        };
+        if !encoder.put(access) {
+            return Err(self.backwards(access));
+        }
+        let full = encoder.count >= ACCESSES || encoder.out.len() >= BYTES || !encoder.has_room();
+        self.tally.access(access);
+        if full { self.close(access.thread as usize) } else { Ok(()) }
+    }
+
+    /// Appends an event. One that changes what is mapped stands after all accesses before it.
+    ///
+    /// # Errors
+    /// What `out` says.
+    pub fn event(&mut self, event: &Event) -> Result<()> {
+        if matches!(event, Event::Map { .. } | Event::Unmap { .. }) {
+            self.close_all()?;
+        }
+        self.tally.event(event);
+        events::encode(event, &mut self.events);
+        self.event_count += 1;
+        if self.events.len() >= BYTES || self.event_count >= ACCESSES {
+            self.close_events()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Ends the trace; `whole` tells whether it goes to its end. Gives what it is as a whole, and its
+    /// bytes.
+    ///
+    /// # Errors
+    /// What `out` says.
+    pub fn finish(mut self, whole: bool) -> Result<(W, Summary, u64)> {
+        self.close_all()?;
+        self.close_events()?;
+        let mut summary = self.tally.summary(whole);
+        let mut plain = Vec::new();
+        end::encode(&summary, &mut plain);
+        if plain.len() > LONGEST as usize {
+            // Tens of terabytes, touched here and there: whoever wants to know reads the accesses.
+            summary.footprints.clear();
+            plain.clear();
+            end::encode(&summary, &mut plain);
+        }
+        self.block(Holds::End, 0, 0, 0, &plain)?;
+        self.out.flush().map_err(|e| not_written(&self.name, &e))?;
+        Ok((self.out, summary, self.bytes))
+    }
+
+    #[cold]
+    fn begin(&mut self, thread: u32) -> Result<&mut Encoder> {
+        if self.reserved >= OPEN {
+            self.close_all()?;
+            self.open.iter_mut().for_each(|encoder| *encoder = None);
+            self.reserved = 0;
+        }
+        if thread >= MAX_THREADS {
+            return Err(Error::new(
+                ErrorKind::Data,
+                format!("cannot write the trace {}", self.name),
+            )
+            .cause(format_args!("it has more than {MAX_THREADS} threads"))
+            .remedy("number threads densely, from 0 on"));
+        }
+        let at = thread as usize;
+        if at >= self.open.len() {
+            self.open.resize_with(at + 1, || None);
+        }
+        self.reserved += BYTES;
+        Ok(self.open[at].insert(Box::new(Encoder::new())))
+    }
+
+    #[cold]
+    fn backwards(&self, access: &Access) -> Error {
+        Error::new(ErrorKind::Data, format!("cannot write the trace {}", self.name))
+            .cause(format_args!(
+                "the time of thread {} goes backwards, to {} ns",
+                access.thread, access.time.0
+            ))
+            .remedy("give the accesses of a thread in order of time")
+    }
+
+    /// Writes the open block of a thread, if there is something in it.
+    #[cold]
+    fn close(&mut self, thread: usize) -> Result<()> {
+        self.close_events()?;
+        let Some(mut encoder) = self.open[thread].take() else { return Ok(()) };
+        if encoder.count > 0 {
+            let (count, time) = (encoder.count, encoder.begins.0);
+            self.block(Holds::Accesses, thread as u32, count, time, &encoder.out)?;
+            encoder.clear();
+        }
+        self.open[thread] = Some(encoder);
+        Ok(())
+    }
+
+    fn close_all(&mut self) -> Result<()> {
+        (0..self.open.len()).try_for_each(|thread| self.close(thread))
+    }
+
+    fn close_events(&mut self) -> Result<()> {
+        if self.event_count == 0 {
+            return Ok(());
+        }
+        let plain = std::mem::take(&mut self.events);
+        let count = std::mem::take(&mut self.event_count);
+        self.block(Holds::Events, 0, count, 0, &plain)
+    }
+
+    fn block(
+        &mut self,
+        holds: Holds,
+        thread: u32,
+        count: u32,
+        time: u64,
+        plain: &[u8],
+    ) -> Result<()> {
+        let (packed, payload) = pack(plain);
+        let header = Header {
+            holds,
+            packed,
+            length: payload.len() as u32,
+            unpacked: plain.len() as u32,
+            thread,
+            count,
+            number: self.blocks,
+            time,
+            checksum: crc32fast::hash(&payload),
+        };
+        self.blocks += 1;
+        self.put(&header.write())?;
+        self.put(&payload)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes).map_err(|e| not_written(&self.name, &e))
+    }
+}
+
+pub(crate) fn not_written(name: &str, cause: &std::io::Error) -> Error {
+    let kind = match cause.kind() {
+        std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+        _ => ErrorKind::Io,
+    };
+    Error::new(kind, format!("cannot write the trace {name}"))
+        .cause(cause)
+        .remedy("choose a place that has room")
+}

@@ -1,0 +1,391 @@
+//! Accesses as CSV.
+//!
+//! The first line that is neither empty nor begins with `#` names the columns; it also tells what separates
+//! them: comma, semicolon or tab. Their order is free, upper and lower case are alike, further columns are
+//! left out:
+//!
+//! | column | other names | holds | without it |
+//! | --- | --- | --- | --- |
+//! | `address` | `addr`, `vaddr`, `va` | first byte: hex with `0x`, else decimal | refused |
+//! | `address_hex` | `addr_hex`, `vaddr_hex`, `va_hex` | the same in hex, with or without `0x` | |
+//! | `kind` | `type`, `op`, `operation`, `access`, `rw` | `load`, `read`, `l`, `r`; `store`, `write`, `s`, `w`; `modify`, `m`, `rw`; `fetch`, `instruction`, `i`, `x` | all are loads |
+//! | `write` | `is_write`, `store`, `is_store` | `0`, `false`; `1`, `true` | |
+//! | `size` | `bytes`, `length` | bytes, up to 65535 | 0: not known |
+//! | `thread` | `tid`, `thread_id`, `cpu` | a number | one thread |
+//! | `pid` | `process` | a number | 0 |
+//! | `time_ns`, `time_us`, `time_ms`, `time_s` | `time`, `timestamp`, `ts` (ns) | since any moment, with or without a fraction | no times |
+//!
+//! Times count from the first line on, and may not go backwards within a thread.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tierscope_core::{Result, Time};
+
+use crate::access::{Access, BATCH, Batch, Event, Kind, MAX_THREADS, Source, TOO_MANY};
+use crate::place::excerpt;
+use crate::text::Lines;
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Address,
+    Hex,
+    Kind,
+    Write,
+    Size,
+    Thread,
+    Pid,
+    /// In units of so many nanoseconds.
+    Time(u64),
+}
+
+/// Columns by name.
+const NAMES: &[(&[&str], Column)] = &[
+    (&["address", "addr", "vaddr", "va"], Column::Address),
+    (&["address_hex", "addr_hex", "vaddr_hex", "va_hex"], Column::Hex),
+    (&["kind", "type", "op", "operation", "access", "rw"], Column::Kind),
+    (&["write", "is_write", "store", "is_store"], Column::Write),
+    (&["size", "bytes", "length"], Column::Size),
+    (&["thread", "tid", "thread_id", "cpu"], Column::Thread),
+    (&["pid", "process"], Column::Pid),
+    (&["time_ns", "time", "timestamp", "ts"], Column::Time(1)),
+    (&["time_us"], Column::Time(1_000)),
+    (&["time_ms"], Column::Time(1_000_000)),
+    (&["time_s"], Column::Time(1_000_000_000)),
+];
+
+/// Kinds by name.
+const KINDS: &[(&[&str], Kind)] = &[
+    (&["load", "read", "l", "r"], Kind::Load),
+    (&["store", "write", "s", "w"], Kind::Store),
+    (&["modify", "m", "rw"], Kind::Modify),
+    (&["fetch", "instruction", "i", "x"], Kind::Fetch),
+];
+
+fn by_name<T: Copy>(table: &[(&[&str], T)], name: &[u8]) -> Option<T> {
+    let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
+    table.iter().find(|(names, _)| names.iter().any(is)).map(|(_, value)| *value)
+}
+
+/// The columns of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Layout {
+    separator: u8,
+    columns: Vec<Option<Column>>,
+}
+
+impl Layout {
+    /// By the line that names the columns.
+    fn of(line: &[u8]) -> Result<Self, Wrong> {
+        let separators = [b',', b'\t', b';'];
+        let count = |wanted: &u8| line.iter().filter(|byte| *byte == wanted).count();
+        let separator = separators.into_iter().max_by_key(count).unwrap_or(b',');
+        let named = |field: Range<usize>| by_name(NAMES, trimmed(&line[field]));
+        let columns: Vec<_> = Fields::new(line, separator).map(named).collect();
+        let has =
+            |wanted: fn(&Column) -> bool| columns.iter().flatten().filter(|c| wanted(c)).count();
+        let addresses = has(|column| matches!(column, Column::Address | Column::Hex));
+        let times = has(|column| matches!(column, Column::Time(_)));
+        let kinds = has(|column| matches!(column, Column::Kind | Column::Write));
+        let others = [Column::Size, Column::Thread, Column::Pid];
+        let twice = others.iter().any(|o| columns.iter().flatten().filter(|c| *c == o).count() > 1);
+        match (addresses, times.max(kinds)) {
+            (1, 0 | 1) if !twice => Ok(Self { separator, columns }),
+            (0, _) => Err(Wrong::at(0, "no column is called `address`")),
+            _ => Err(Wrong::at(0, "two columns hold the same")),
+        }
+    }
+}
+
+/// Reads CSV.
+pub struct Csv<R> {
+    lines: Lines<R>,
+    layout: Option<Layout>,
+    zero: Option<u64>,
+    /// Number and last time by pid and thread.
+    threads: BTreeMap<(u64, u64), (u32, Time)>,
+}
+
+impl<R: Read> Csv<R> {
+    /// Reads `input`.
+    pub fn new(name: &str, input: R) -> Self {
+        Self { lines: Lines::new(name, input), layout: None, zero: None, threads: BTreeMap::new() }
+    }
+}
+
+impl<R: Read> Source for Csv<R> {
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool> {
+        let before = batch.accesses.len();
+        while batch.accesses.len() < before + BATCH {
+            let Some((line, ends)) = self.lines.advance()? else { break };
+            let text = self.lines.bytes(line);
+            let text = text.strip_suffix(b"\r").unwrap_or(text);
+            if text.is_empty() || text[0] == b'#' {
+                continue;
+            }
+            let understood = match &self.layout {
+                None => Layout::of(text).map(|layout| self.layout = Some(layout)),
+                Some(layout) => Row::of(layout, text)
+                    .and_then(|row| row.access(&mut self.zero, &mut self.threads, batch)),
+            };
+            if let Err(wrong) = understood {
+                let cut = if ends { "" } else { "; the last line may be cut short" };
+                let cause = format!("{} in {}{cut}", wrong.cause, excerpt(text));
+                return Err(self.lines.wrong(wrong.column, &cause, REMEDY));
+            }
+        }
+        Ok(batch.accesses.len() > before)
+    }
+}
+
+const REMEDY: &str = "mend the line; `tierscope trace --help` tells the columns";
+
+/// What is wrong with a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wrong {
+    column: usize,
+    cause: &'static str,
+}
+
+impl Wrong {
+    fn at(column: usize, cause: &'static str) -> Self {
+        Self { column, cause }
+    }
+}
+
+/// What a line says.
+#[derive(Default)]
+struct Row {
+    address: u64,
+    kind: Kind,
+    bytes: u16,
+    thread: u64,
+    pid: u64,
+    /// And where it stands.
+    nanos: Option<(u64, usize)>,
+}
+
+impl Row {
+    fn of(layout: &Layout, line: &[u8]) -> Result<Self, Wrong> {
+        let mut row = Self::default();
+        let mut fields = Fields::new(line, layout.separator);
+        for column in &layout.columns {
+            let Some(field) = fields.next() else {
+                return Err(Wrong::at(line.len(), "fewer fields than columns"));
+            };
+            if let Some(column) = column {
+                let text = trimmed(&line[field.clone()]);
+                row.take(*column, text, field.start)
+                    .ok_or(Wrong::at(field.start, expected(*column)))?;
+            }
+        }
+        match fields.next() {
+            None => Ok(row),
+            Some(field) => Err(Wrong::at(field.start, "more fields than columns")),
+        }
+    }
+
+    fn take(&mut self, column: Column, text: &[u8], at: usize) -> Option<()> {
+        match column {
+            Column::Address => self.address = address(text)?,
+            Column::Hex => self.address = hex(strip(text))?,
+            Column::Kind => self.kind = by_name(KINDS, text)?,
+            Column::Write => self.kind = if flag(text)? { Kind::Store } else { Kind::Load },
+            Column::Size => self.bytes = decimal(text)?.try_into().ok()?,
+            Column::Thread => self.thread = decimal(text)?,
+            Column::Pid => self.pid = decimal(text)?,
+            Column::Time(unit) => self.nanos = Some((nanos(text, unit)?, at)),
+        }
+        Some(())
+    }
+
+    fn access(
+        self,
+        zero: &mut Option<u64>,
+        threads: &mut BTreeMap<(u64, u64), (u32, Time)>,
+        batch: &mut Batch,
+    ) -> Result<(), Wrong> {
+        let (nanos, column) = self.nanos.unwrap_or_default();
+        let Some(since) = nanos.checked_sub(*zero.get_or_insert(nanos)) else {
+            return Err(Wrong::at(column, "a time before that of the first line"));
+        };
+        let count = threads.len() as u32;
+        if count == MAX_THREADS {
+            return Err(Wrong::at(0, TOO_MANY));
+        }
+        let (pid, tid) = (self.pid, self.thread);
+        let (number, last) = threads.entry((pid, tid)).or_insert_with(|| {
+            batch.tell(Event::Thread { number: count, pid, tid, name: Arc::from("") });
+            (count, Time(0))
+        });
+        if Time(since) < *last {
+            return Err(Wrong::at(column, "time goes backwards within the thread"));
+        }
+        *last = Time(since);
+        let (address, bytes, kind) = (self.address, self.bytes, self.kind);
+        batch.push(Access { address, time: *last, thread: *number, bytes, kind });
+        Ok(())
+    }
+}
+
+fn expected(column: Column) -> &'static str {
+    match column {
+        Column::Address => "no address: hex begins with 0x (or call the column `address_hex`)",
+        Column::Hex => "no address in hex",
+        Column::Kind => "none of load, store, modify, fetch",
+        Column::Write => "neither 0 nor 1",
+        Column::Size => "no size from 0 to 65535",
+        Column::Thread | Column::Pid => "no number",
+        Column::Time(_) => "no time",
+    }
+}
+
+/// The places of a line's fields.
+struct Fields<'a> {
+    line: &'a [u8],
+    separator: u8,
+    at: Option<usize>,
+}
+
+impl<'a> Fields<'a> {
+    fn new(line: &'a [u8], separator: u8) -> Self {
+        Self { line, separator, at: Some(0) }
+    }
+}
+
+impl Iterator for Fields<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = self.at?;
+        let length = memchr::memchr(self.separator, &self.line[start..]);
+        self.at = length.map(|length| start + length + 1);
+        Some(start..length.map_or(self.line.len(), |length| start + length))
+    }
+}
+
+/// Without spaces and quotes around it.
+fn trimmed(field: &[u8]) -> &[u8] {
+    let field = field.trim_ascii();
+    field.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(field)
+}
+
+fn strip(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X")).unwrap_or(text)
+}
+
+fn address(text: &[u8]) -> Option<u64> {
+    let digits = strip(text);
+    if digits.len() < text.len() { hex(digits) } else { decimal(text) }
+}
+
+fn hex(text: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(text).ok().filter(|text| !text.starts_with('+'))?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+fn decimal(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok().filter(|text| !text.starts_with('+'))?.parse().ok()
+}
+
+fn flag(text: &[u8]) -> Option<bool> {
+    by_name(&[(&["0", "false"], false), (&["1", "true"], true)], text)
+}
+
+/// Nanoseconds of a number of `unit` nanoseconds; a fraction below one is cut off.
+fn nanos(text: &[u8], unit: u64) -> Option<u64> {
+    let (whole, fraction) = match memchr::memchr(b'.', text) {
+        Some(dot) => (&text[..dot], &text[dot + 1..]),
+        None => (text, &b"0"[..]),
+    };
+    let whole = decimal(whole)?.checked_mul(unit)?;
+    if fraction.is_empty() || !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let scaled = fraction.iter().fold((0, unit), |(sum, unit), digit| {
+        (sum + u64::from(digit - b'0') * unit / 10, unit / 10)
+    });
+    whole.checked_add(scaled.0)
+}
+
+/// Whether a file begins with a line that names columns.
+pub(crate) fn looks_like(start: &[u8]) -> bool {
+    let mut lines = start.split(|byte| *byte == b'\n').map(|line| line.trim_ascii());
+    let header = lines.find(|line| !line.is_empty() && line[0] != b'#');
+    header.is_some_and(|line| Layout::of(line).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::read_all;
+
+    fn read(text: &str) -> (Batch, Result<()>) {
+        let mut batch = Batch::default();
+        let ended = read_all(&mut Csv::new("t", text.as_bytes()), &mut batch);
+        (batch, ended)
+    }
+
+    #[test]
+    fn columns_in_any_order() {
+        let text = "# made by hand\nTime_us;extra;ADDR;op;tid;size\r\n\
+                    10.5;x;0x7000;R;4;8\r\n11;y;28673;write;5;\"4\"\n\n12;;0x10;m;4;1";
+        let (batch, ended) = read(text);
+        assert_eq!(ended, Ok(()));
+        let access = |time, address, kind, thread, bytes| Access {
+            address,
+            time: Time(time),
+            thread,
+            bytes,
+            kind,
+        };
+        let expected = [
+            access(0, 0x7000, Kind::Load, 0, 8),
+            access(500, 0x7001, Kind::Store, 1, 4),
+            access(1500, 0x10, Kind::Modify, 0, 1),
+        ];
+        assert_eq!(batch.accesses, expected);
+        assert_eq!(batch.events.len(), 2);
+    }
+
+    #[test]
+    fn an_address_is_all_that_is_needed() {
+        let (batch, ended) = read("address_hex\nff\n0x10\n");
+        assert_eq!(ended, Ok(()));
+        let seen: Vec<_> = batch.accesses.iter().map(|a| (a.address, a.kind)).collect();
+        assert_eq!(seen, [(255, Kind::Load), (16, Kind::Load)]);
+    }
+
+    #[test]
+    fn what_is_wrong_has_a_place() {
+        let cases = [
+            ("a,b\n1,2\n", "line 1, column 1 (byte 0): no column is called `address`"),
+            ("addr,address_hex\n", "line 1, column 1 (byte 0): two columns"),
+            ("addr,write,op\n", "line 1, column 1 (byte 0): two columns"),
+            ("addr,size\n7000,4\nff,4\n", "line 3, column 1 (byte 17): no address: hex"),
+            ("addr,size\n1,70000\n", "line 2, column 3 (byte 12): no size"),
+            ("addr,size\n1\n", "line 2, column 2 (byte 11): fewer fields"),
+            ("addr,size\n1,2,3\n", "line 2, column 5 (byte 14): more fields"),
+            ("addr,op\n1,z\n", "line 2, column 3 (byte 10): none of load"),
+            ("time,addr\n5,1\n4,1\n", "line 3, column 1 (byte 14): a time before"),
+            ("time,addr\n5,1\n9,1\n7,1\n", "line 4, column 1 (byte 18): time goes backwards"),
+            ("addr\n1\n+1", "line 3, column 1 (byte 7): no address"),
+        ];
+        for (text, part) in cases {
+            let error = read(text).1.unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(nanos(b"1.5", 1_000_000_000), Some(1_500_000_000));
+        assert_eq!(nanos(b"0.000000001", 1_000_000_000), Some(1));
+        assert_eq!(nanos(b"7.9", 1), Some(7));
+        assert_eq!((nanos(b"7.", 1), nanos(b".7", 1), nanos(b"-1", 1)), (None, None, None));
+        assert_eq!(nanos(b"99999999999999999999", 1), None);
+    }
+}

@@ -1,0 +1,291 @@
+//! Traces of others: told apart by their content, read one batch at a time.
+
+pub mod champsim;
+pub mod csv;
+pub mod drmemtrace;
+pub mod lackey;
+pub mod perf_script;
+mod records;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tierscope_core::Result;
+
+use crate::access::{Batch, Source};
+use crate::compact;
+use crate::input::{Input, Progress};
+use crate::place::{Place, excerpt, malformed, unreadable};
+use champsim::{Champsim, Form};
+use csv::Csv;
+use drmemtrace::Drmemtrace;
+use lackey::Lackey;
+use perf_script::PerfScript;
+
+/// A format that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Ours.
+    Compact,
+    /// Text of Valgrind's lackey.
+    Lackey,
+    /// Post-processed file of DynamoRIO's drmemtrace.
+    Drmemtrace,
+    /// ChampSim's input_instr.
+    Champsim,
+    /// ChampSim's cloudsuite_instr.
+    ChampsimCloudsuite,
+    /// Lines of values under a line of names.
+    Csv,
+    /// Memory samples that `perf script` printed.
+    PerfScript,
+}
+
+impl Format {
+    /// Every format, in the order in which they are tried.
+    pub const ALL: [Format; 7] = [
+        Format::Compact,
+        Format::Drmemtrace,
+        Format::Lackey,
+        Format::PerfScript,
+        Format::Csv,
+        Format::Champsim,
+        Format::ChampsimCloudsuite,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Compact => "compact",
+            Format::Lackey => "lackey",
+            Format::Drmemtrace => "drmemtrace",
+            Format::Champsim => "champsim",
+            Format::ChampsimCloudsuite => "champsim-cloudsuite",
+            Format::Csv => "csv",
+            Format::PerfScript => "perf-script",
+        }
+    }
+
+    /// One line for people.
+    #[must_use]
+    pub fn about(self) -> &'static str {
+        match self {
+            Format::Compact => "tierscope's own",
+            Format::Lackey => "text of valgrind --tool=lackey --trace-mem=yes",
+            Format::Drmemtrace => "post-processed file, or directory, of DynamoRIO's drmemtrace",
+            Format::Champsim => "ChampSim's input_instr: records of 64 bytes",
+            Format::ChampsimCloudsuite => "ChampSim's cloudsuite_instr: records of 96 bytes",
+            Format::Csv => {
+                "a line of column names (address, kind, size, thread, pid, time_ns), then values"
+            }
+            Format::PerfScript => "text of perf script with memory samples",
+        }
+    }
+
+    /// By how a trace begins.
+    #[must_use]
+    pub fn of(start: &[u8]) -> Option<Self> {
+        let fits = |format: &Format| match format {
+            Format::Compact => compact::looks_like(start),
+            Format::Lackey => lackey::looks_like(start),
+            Format::Drmemtrace => drmemtrace::record_length(start).is_some(),
+            Format::Champsim => champsim::form_of(start) == Some(Form::Plain),
+            Format::ChampsimCloudsuite => champsim::form_of(start) == Some(Form::Cloudsuite),
+            Format::Csv => csv::looks_like(start),
+            Format::PerfScript => perf_script::looks_like(start),
+        };
+        Format::ALL.into_iter().find(fits)
+    }
+}
+
+/// How a trace is to be read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// The format; `None` to tell it by the content.
+    pub format: Option<Format>,
+    /// Lines of lackey's text that are no records are left out.
+    pub lenient: bool,
+}
+
+/// A trace that is open.
+pub struct Trace {
+    /// Its format.
+    pub format: Format,
+    /// What it says.
+    pub source: Box<dyn Source>,
+    /// How far its file was read.
+    pub read: Progress,
+    /// Bytes of its file or files, compressed as they are; 0 if not known.
+    pub bytes: u64,
+}
+
+/// Opens a file, standard input (`-`), or a directory of drmemtrace's.
+///
+/// # Errors
+/// [`tierscope_core::ErrorKind::Usage`] if it is not there; data of no known format.
+pub fn open(path: &Path, options: Options) -> Result<Trace> {
+    let metadata = path.metadata();
+    if metadata.as_ref().is_ok_and(fs::Metadata::is_dir) {
+        return open_directory(path);
+    }
+    let mut trace = of_input(Input::open(path)?, options)?;
+    trace.bytes = metadata.map_or(0, |metadata| metadata.len());
+    Ok(trace)
+}
+
+/// As [`open()`], of what is open already.
+///
+/// # Errors
+/// Data of no known format.
+pub fn of_input(input: Input, options: Options) -> Result<Trace> {
+    let Input { name, bytes, start, read } = input;
+    if start.is_empty() {
+        let remedy = "check that the tracer wrote something";
+        return Err(malformed(&name, Place::Whole, "it is empty", remedy));
+    }
+    let Some(format) = options.format.or_else(|| Format::of(&start)) else {
+        return Err(unknown(&name, &start));
+    };
+    let source: Box<dyn Source> = match format {
+        Format::Compact => Box::new(compact::Reader::new(&name, bytes)?),
+        Format::Lackey => Box::new(Lackey::new(&name, bytes, options.lenient)),
+        Format::Drmemtrace => {
+            let Some(length) = drmemtrace::record_length(&start) else {
+                let remedy = "leave --from away to have the format told by the content";
+                return Err(malformed(&name, Place::Byte(0), "no header of drmemtrace", remedy));
+            };
+            Box::new(Drmemtrace::new(&name, bytes, length, None, 0))
+        }
+        Format::Champsim => Box::new(Champsim::new(&name, bytes, Form::Plain)),
+        Format::ChampsimCloudsuite => Box::new(Champsim::new(&name, bytes, Form::Cloudsuite)),
+        Format::Csv => Box::new(Csv::new(&name, bytes)),
+        Format::PerfScript => Box::new(PerfScript::new(&name, bytes)),
+    };
+    Ok(Trace { format, source, read, bytes: 0 })
+}
+
+fn unknown(name: &str, start: &[u8]) -> tierscope_core::Error {
+    if drmemtrace::is_raw(start) {
+        return drmemtrace::nothing_in(name, true);
+    }
+    let end = memchr::memchr(b'\n', start).unwrap_or(start.len().min(60));
+    let cause = format!("it is of no known format: it begins with {}", excerpt(&start[..end]));
+    let remedy = "name the format with --from; `tierscope trace convert --help` lists them";
+    malformed(name, Place::Byte(0), cause, remedy)
+}
+
+/// Opens the traces of a directory of drmemtrace's: a file a thread, in it or in its `trace`.
+fn open_directory(path: &Path) -> Result<Trace> {
+    let name = path.display().to_string();
+    let inner = path.join("trace");
+    let within = if inner.is_dir() { &inner } else { path };
+    let mut files = Vec::new();
+    let mut moments = Vec::new();
+    let mut bytes = 0;
+    for entry in fs::read_dir(within).map_err(|e| unreadable(&name, &e))? {
+        let file = entry.map_err(|e| unreadable(&name, &e))?.path();
+        let called =
+            |part: &str| file.file_name().is_some_and(|n| n.to_string_lossy().contains(part));
+        if !file.is_file() || !(called(".trace") || called(".memtrace")) {
+            continue;
+        }
+        let input = Input::open(&file)?;
+        if drmemtrace::record_length(&input.start).is_some() {
+            moments.extend(drmemtrace::first_moment(&input.start));
+            bytes += file.metadata().map_or(0, |metadata| metadata.len());
+            files.push(file);
+        }
+    }
+    if files.is_empty() {
+        return Err(drmemtrace::nothing_in(&name, path.join("raw").is_dir()));
+    }
+    files.sort();
+    let read = Progress::default();
+    let zero = moments.into_iter().min();
+    let source = Box::new(Files {
+        left: files.into(),
+        zero,
+        now: None,
+        threads: 0,
+        notes: Vec::new(),
+        read: read.clone(),
+        bytes: 0,
+    });
+    Ok(Trace { format: Format::Drmemtrace, source, read, bytes })
+}
+
+/// Files of drmemtrace one after another, on one clock.
+struct Files {
+    left: VecDeque<PathBuf>,
+    zero: Option<u64>,
+    now: Option<Drmemtrace<Box<dyn std::io::Read + Send>>>,
+    /// Threads of the files that were read.
+    threads: u32,
+    notes: Vec<String>,
+    read: Progress,
+    /// Of the file that is read now.
+    bytes: u64,
+}
+
+impl Source for Files {
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool> {
+        loop {
+            if let Some(now) = &mut self.now {
+                match now.fill(batch) {
+                    Ok(true) => return Ok(true),
+                    Ok(false) => self.leave(),
+                    Err(error) => {
+                        self.leave();
+                        return Err(error);
+                    }
+                }
+            }
+            let Some(file) = self.left.pop_front() else { return Ok(false) };
+            let input = Input::open(&file)?;
+            self.bytes = file.metadata().map_or(0, |metadata| metadata.len());
+            let length = drmemtrace::record_length(&input.start).unwrap_or(drmemtrace::LONG);
+            let source = Drmemtrace::new(&input.name, input.bytes, length, self.zero, self.threads);
+            self.now = Some(source);
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    /// A damaged file does not harm the others.
+    fn go_on(&self) -> bool {
+        true
+    }
+}
+
+impl Files {
+    fn leave(&mut self) {
+        if let Some(now) = self.now.take() {
+            self.threads += now.threads();
+            self.notes.extend(now.notes());
+            self.read.add(self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_told_by_their_content() {
+        let cases: [(&[u8], Option<Format>); 5] = [
+            (b"==1== x\n==1== y\nI  0400,3\n", Some(Format::Lackey)),
+            (b"address,kind\n", Some(Format::Csv)),
+            (b"redis 4711 5.0: mem: 7f12\n", Some(Format::PerfScript)),
+            (b"#!/bin/sh\necho\n", None),
+            (b"", None),
+        ];
+        for (start, format) in cases {
+            assert_eq!(Format::of(start), format, "{}", String::from_utf8_lossy(start));
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Files as bytes: whatever they are compressed with, and however far they were read.
+
+use std::fs::File;
+use std::io::{self, Cursor, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tierscope_core::Result;
+
+use crate::place::{Place, malformed, unreadable};
+
+/// Bytes that are looked at to tell a format.
+const PEEK: usize = 16 << 10;
+
+/// A trace that is open, not yet understood.
+pub struct Input {
+    /// For errors.
+    pub name: String,
+    /// What comes out of it, from the beginning.
+    pub bytes: Box<dyn Read + Send>,
+    /// How it begins, as far as it reaches.
+    pub start: Vec<u8>,
+    /// How far it was read.
+    pub read: Progress,
+}
+
+/// Bytes of a file that were read, compressed as they are on disk.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    /// Bytes so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// So many more were read.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Relaxed);
+    }
+}
+
+/// Counts what is read of it.
+struct Counted<R> {
+    inner: R,
+    read: Progress,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(out)?;
+        self.read.add(count as u64);
+        Ok(count)
+    }
+}
+
+impl Input {
+    /// Opens a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// [`tierscope_core::ErrorKind::Usage`] if it is not there; data that no reader of ours
+    /// decompresses; whatever the disk says.
+    pub fn open(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        if path.as_os_str() == "-" {
+            return Self::new("standard input", Box::new(io::stdin()));
+        }
+        let file = File::open(path).map_err(|e| unreadable(&name, &e))?;
+        if file.metadata().is_ok_and(|meta| meta.is_dir()) {
+            let remedy = "name a file in it, or a directory of drmemtrace's";
+            return Err(malformed(&name, Place::Whole, "it is a directory", remedy));
+        }
+        #[cfg(feature = "archives")]
+        if archives::is_zip(&file).map_err(|e| unreadable(&name, &e))? {
+            let read = Progress::default();
+            let bytes = archives::unzip(&name, file, read.clone())?;
+            return Self::peeked(name, bytes, read);
+        }
+        Self::new(&name, Box::new(file))
+    }
+
+    /// What `bytes` gives, decompressed if it is compressed.
+    ///
+    /// # Errors
+    /// As [`Input::open`].
+    pub fn new(name: &str, bytes: Box<dyn Read + Send>) -> Result<Self> {
+        let read = Progress::default();
+        let bytes = Box::new(Counted { inner: bytes, read: read.clone() });
+        let outer = Self::peeked(name.to_owned(), bytes, read)?;
+        if let Some(packed) = Packed::of(&outer.start) {
+            return packed.open(outer);
+        }
+        Ok(outer)
+    }
+
+    fn peeked(name: String, mut bytes: Box<dyn Read + Send>, read: Progress) -> Result<Self> {
+        let mut start = vec![0; PEEK];
+        let mut length = 0;
+        while length < PEEK {
+            match self::read(&mut bytes, &mut start[length..]) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                // Whoever reads on meets the same error at its place.
+                Err(_) if length > 0 => break,
+                Err(error) => return Err(unreadable(&name, &error)),
+            }
+        }
+        start.truncate(length);
+        let bytes = Box::new(Cursor::new(start.clone()).chain(bytes));
+        Ok(Self { name, bytes, start, read })
+    }
+}
+
+/// As [`Read::read`], but is not interrupted.
+pub(crate) fn read(input: &mut (impl Read + ?Sized), out: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match input.read(out) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// How a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packed {
+    Gzip,
+    Xz,
+    Lz4,
+    Snappy,
+    Zip,
+    Zstd,
+    Bzip2,
+}
+
+impl Packed {
+    /// By its magic number.
+    fn of(start: &[u8]) -> Option<Self> {
+        let magics: [(&[u8], Packed); 7] = [
+            (&[0x1f, 0x8b, 8], Packed::Gzip),
+            (b"\xfd7zXZ\0", Packed::Xz),
+            (&[4, 0x22, 0x4d, 0x18], Packed::Lz4),
+            (b"\xff\x06\0\0sNaPpY", Packed::Snappy),
+            (b"PK\x03\x04", Packed::Zip),
+            (&[0x28, 0xb5, 0x2f, 0xfd], Packed::Zstd),
+            (b"BZh", Packed::Bzip2),
+        ];
+        magics.into_iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, packed)| packed)
+    }
+
+    #[cfg(feature = "archives")]
+    fn open(self, outer: Input) -> Result<Input> {
+        let Input { name, bytes, read, .. } = outer;
+        let buffered = io::BufReader::with_capacity(1 << 17, bytes);
+        let bytes: Box<dyn Read + Send> = match self {
+            Packed::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(buffered)),
+            Packed::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(buffered)),
+            Packed::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(buffered)),
+            Packed::Snappy => Box::new(snap::read::FrameDecoder::new(buffered)),
+            Packed::Zip => {
+                return Err(refused(&name, "a zip archive can be read from a file only"));
+            }
+            Packed::Zstd => return Err(refused(&name, "it is compressed with zstd")),
+            Packed::Bzip2 => return Err(refused(&name, "it is compressed with bzip2")),
+        };
+        Input::peeked(name, bytes, read)
+    }
+
+    #[cfg(not(feature = "archives"))]
+    fn open(self, outer: Input) -> Result<Input> {
+        Err(refused(&outer.name, "it is compressed, and this build decompresses nothing"))
+    }
+}
+
+fn refused(name: &str, cause: &str) -> tierscope_core::Error {
+    malformed(name, Place::Whole, cause, "decompress it, and give `-` for standard input")
+}
+
+#[cfg(feature = "archives")]
+mod archives {
+    //! Zip archives, as drmemtrace writes them: one member after another makes the trace.
+
+    use std::fs::File;
+    use std::io::{self, BufReader, Read, Seek, SeekFrom};
+
+    use flate2::bufread::DeflateDecoder;
+    use tierscope_core::Result;
+    use zip::{CompressionMethod, ZipArchive};
+
+    use super::{Counted, Progress};
+    use crate::place::{Place, malformed, unreadable};
+
+    pub(super) fn is_zip(mut file: &File) -> io::Result<bool> {
+        let mut magic = [0; 4];
+        let mut length = 0;
+        while length < 4 {
+            match super::read(&mut file, &mut magic[length..])? {
+                0 => break,
+                count => length += count,
+            }
+        }
+        // A pipe cannot seek, and holds no archive that could be read.
+        if length == 4 && &magic == b"PK\x03\x04" {
+            file.rewind()?;
+            return Ok(true);
+        }
+        file.rewind().map(|()| false)
+    }
+
+    /// A member of an archive.
+    struct Member {
+        at: u64,
+        packed: u64,
+        deflated: bool,
+    }
+
+    /// The members of an archive, one after another.
+    struct Members {
+        file: File,
+        read: Progress,
+        /// Those to come, the next one last.
+        left: Vec<Member>,
+        now: Option<Box<dyn Read + Send>>,
+    }
+
+    pub(super) fn unzip(name: &str, file: File, read: Progress) -> Result<Box<dyn Read + Send>> {
+        let damaged = |cause: &dyn std::fmt::Display| {
+            malformed(name, Place::Whole, format_args!("damaged archive: {cause}"), "get it anew")
+        };
+        let again = file.try_clone().map_err(|e| unreadable(name, &e))?;
+        let mut archive = ZipArchive::new(BufReader::new(again)).map_err(|e| damaged(&e))?;
+        let mut left = Vec::new();
+        for index in (0..archive.len()).rev() {
+            let member = archive.by_index_raw(index).map_err(|e| damaged(&e))?;
+            let deflated = match member.compression() {
+                CompressionMethod::Stored => false,
+                CompressionMethod::DEFLATE => true,
+                other => return Err(damaged(&format_args!("members compressed as {other}"))),
+            };
+            let Some(at) = member.data_start() else {
+                return Err(damaged(&"a member lies nowhere"));
+            };
+            left.push(Member { at, packed: member.compressed_size(), deflated });
+        }
+        Ok(Box::new(Members { file, read, left, now: None }))
+    }
+
+    impl Read for Members {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            loop {
+                if let Some(member) = &mut self.now {
+                    match member.read(out)? {
+                        0 if !out.is_empty() => self.now = None,
+                        count => return Ok(count),
+                    }
+                }
+                let Some(next) = self.left.pop() else { return Ok(0) };
+                self.file.seek(SeekFrom::Start(next.at))?;
+                let bytes = self.file.try_clone()?.take(next.packed);
+                let bytes = BufReader::with_capacity(
+                    1 << 17,
+                    Counted { inner: bytes, read: self.read.clone() },
+                );
+                self.now = Some(match next.deflated {
+                    true => Box::new(DeflateDecoder::new(bytes)),
+                    false => Box::new(bytes),
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    fn all(mut input: Input) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        input.bytes.read_to_end(&mut bytes).map(|_| bytes)
+    }
+
+    fn of(bytes: Vec<u8>) -> Result<Input> {
+        Input::new("t", Box::new(Cursor::new(bytes)))
+    }
+
+    #[cfg(feature = "archives")]
+    #[test]
+    fn what_is_compressed_comes_out() {
+        let text = b"I  04000000,3\n".repeat(5000);
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(&text).unwrap();
+        let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 0);
+        xz.write_all(&text).unwrap();
+        let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        lz4.write_all(&text).unwrap();
+        let mut snappy = snap::write::FrameEncoder::new(Vec::new());
+        snappy.write_all(&text).unwrap();
+        let packed = [
+            gz.finish().unwrap(),
+            xz.finish().unwrap(),
+            lz4.finish().unwrap(),
+            snappy.into_inner().unwrap(),
+            text.clone(),
+        ];
+        for bytes in packed {
+            let length = bytes.len() as u64;
+            let input = of(bytes).unwrap();
+            assert_eq!(input.start, text[..PEEK]);
+            let read = input.read.clone();
+            assert_eq!(all(input).unwrap(), text);
+            assert_eq!(read.bytes(), length);
+        }
+    }
+
+    #[cfg(feature = "archives")]
+    #[test]
+    fn what_is_cut_short_is_an_error() {
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(&b"some text and more of it".repeat(9)).unwrap();
+        let mut bytes = gz.finish().unwrap();
+        bytes.truncate(bytes.len() - 9);
+        assert!(of(bytes).and_then(|input| all(input).map_err(|e| unreadable("t", &e))).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_decompressed_is_told() {
+        let error = of(vec![0x28, 0xb5, 0x2f, 0xfd, 0]).err().unwrap().to_string();
+        assert!(error.contains("zstd") && error.contains("decompress it"), "{error}");
+        assert_eq!(of(Vec::new()).unwrap().start, b"");
+    }
+}

@@ -1,0 +1,305 @@
+//! A trace as a program: its threads hand out the data accesses that were recorded, at the pace at which they
+//! were made if the trace has times.
+//!
+//! The simulated machine maps memory where it likes; an address becomes an offset into an area. Areas are the
+//! places that the trace touched, whole blocks of 2 MiB, those close together as one; within an area
+//! everything lies as it lay, and at the same offset within 2 MiB, so that what shared a page table
+//! or a huge page still does. Instruction fetches are left out: the machine models data.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_workloads::description::Area;
+use tierscope_workloads::{App, Lane, Next, Touch};
+
+use crate::access::{Access, Event, Kind};
+use crate::compact::Index;
+use crate::pages::BLOCK_BYTES;
+
+/// Blocks that lie closer than this are one area: about what a program leaves between what belongs together.
+const GAP: u64 = 16;
+/// Bytes of a cache line: an access that crosses into the next touches both.
+const LINE: u64 = 64;
+
+/// A trace that can be started as a program.
+#[derive(Debug)]
+pub struct Replay {
+    name: String,
+    index: Arc<Index>,
+    areas: Vec<Area>,
+    places: Arc<[Place]>,
+    failed: Arc<Mutex<Option<Error>>>,
+}
+
+/// Where an area lay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    pid: u64,
+    start: u64,
+    end: u64,
+}
+
+impl Replay {
+    /// Opens a whole trace in the compact format, and checks all of it.
+    ///
+    /// # Errors
+    /// It is of another format, damaged, cut short, or without accesses to data.
+    pub fn open(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        let index = Index::open(path).map_err(|error| match error.kind() {
+            ErrorKind::Data => error.remedy(format!(
+                "make a sound one first: `tierscope trace convert {name} SOUND.trace`"
+            )),
+            _ => error,
+        })?;
+        index.check()?;
+        let refuse = |cause: &str, remedy: &str| {
+            let what = format!("cannot replay the trace {name}");
+            Err(Error::new(ErrorKind::Data, what).cause(cause).remedy(remedy))
+        };
+        let places = places(&index);
+        if places.is_empty() {
+            return refuse("it holds no access to data", "trace data too, not instructions alone");
+        }
+        if index.summary.footprints.is_empty() {
+            return refuse("it does not tell what it touches", "convert it again");
+        }
+        let areas = areas(&places, &index.events);
+        let (index, places) = (Arc::new(index), places.into());
+        Ok(Self { name, index, areas, places, failed: Arc::default() })
+    }
+
+    /// What went wrong while it was replayed: the threads ended there.
+    #[must_use]
+    pub fn failed(&self) -> Option<Error> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Blocks with data, those close together as one.
+fn places(index: &Index) -> Vec<Place> {
+    let mut places: Vec<Place> = Vec::new();
+    for footprint in &index.summary.footprints {
+        for (block, _) in &footprint.data {
+            let start = block * BLOCK_BYTES;
+            let end = start.saturating_add(BLOCK_BYTES);
+            match places.last_mut() {
+                Some(last) if last.pid == footprint.pid && start - last.end < GAP * BLOCK_BYTES => {
+                    last.end = end;
+                }
+                _ => places.push(Place { pid: footprint.pid, start, end }),
+            }
+        }
+    }
+    places.sort_unstable();
+    places
+}
+
+/// Areas with the names of what was mapped there, else of where they lay.
+fn areas(places: &[Place], events: &[Event]) -> Vec<Area> {
+    let processes = places.iter().any(|place| place.pid != places[0].pid);
+    let area = |place: &Place| {
+        let at = format!("{:#x}", place.start);
+        let name = mapped(place, events).map_or(at.clone(), |name| format!("{name} {at}"));
+        let name = if processes { format!("{} {name}", place.pid) } else { name };
+        // One block more: the machine may put it anywhere within a block.
+        Area { name, bytes: place.end - place.start + BLOCK_BYTES, content: None }
+    };
+    places.iter().map(area).collect()
+}
+
+/// The name of the first mapping in a place.
+fn mapped<'a>(place: &Place, events: &'a [Event]) -> Option<&'a str> {
+    events.iter().find_map(|event| match event {
+        Event::Map { pid, start, bytes, name, .. } => {
+            let within = *start < place.end && start.saturating_add(*bytes) > place.start;
+            (*pid == place.pid && within && !name.is_empty()).then_some(&**name)
+        }
+        _ => None,
+    })
+}
+
+impl App for Replay {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn areas(&self) -> &[Area] {
+        &self.areas
+    }
+
+    fn unit(&self) -> &'static str {
+        "accesses"
+    }
+
+    fn start(&self, bases: &[u64], _seed: u64, lanes: u32) -> Vec<Box<dyn Lane>> {
+        let pid = |thread: usize| self.index.summary.threads.get(thread).map_or(0, |t| t.pid);
+        let lane = |lane: u32| {
+            let threads = (lane as usize..self.index.threads()).step_by(lanes as usize);
+            let feeds = threads.map(|thread| Feed {
+                thread,
+                moves: moves(&self.places, pid(thread), bases),
+                block: 0,
+                accesses: Vec::new(),
+                at: 0,
+            });
+            Box::new(Player {
+                index: Arc::clone(&self.index),
+                feeds: feeds.collect(),
+                failed: Arc::clone(&self.failed),
+                now: Duration::ZERO,
+                handed_out: 0,
+            }) as Box<dyn Lane>
+        };
+        (0..lanes).map(lane).collect()
+    }
+}
+
+/// From where to where, and what is added to an address there.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    start: u64,
+    end: u64,
+    by: u64,
+}
+
+fn moves(places: &[Place], pid: u64, bases: &[u64]) -> Vec<Move> {
+    let of_process = places.iter().zip(bases).filter(|(place, _)| place.pid == pid);
+    let to = |(place, base): (&Place, &u64)| Move {
+        start: place.start,
+        end: place.end,
+        by: base.next_multiple_of(BLOCK_BYTES).wrapping_sub(place.start),
+    };
+    of_process.map(to).collect()
+}
+
+/// A thread of the trace, block by block.
+struct Feed {
+    thread: usize,
+    moves: Vec<Move>,
+    /// The next block.
+    block: usize,
+    accesses: Vec<Access>,
+    at: usize,
+}
+
+impl Feed {
+    /// The next access to data, if there is one.
+    fn peek(&mut self, index: &Index) -> Result<Option<Access>> {
+        loop {
+            while let Some(access) = self.accesses.get(self.at) {
+                if access.kind != Kind::Fetch {
+                    return Ok(Some(*access));
+                }
+                self.at += 1;
+            }
+            if self.block == index.blocks(self.thread) {
+                return Ok(None);
+            }
+            index.read(self.thread, self.block, &mut self.accesses)?;
+            (self.block, self.at) = (self.block + 1, 0);
+        }
+    }
+
+    /// What comes first: the earlier access, or else the block that was written earlier.
+    fn turn(&mut self, index: &Index) -> Result<Option<(u64, u64)>> {
+        let next = self.peek(index)?;
+        let number = self.block.checked_sub(1).map_or(0, |block| index.number(self.thread, block));
+        Ok(next.map(|access| (access.time.0, number)))
+    }
+
+    /// Where the machine has the byte; addresses that the trace's end knows nothing of lie nowhere.
+    fn moved(&self, address: u64) -> Option<u64> {
+        let after = self.moves.partition_point(|place| place.start <= address);
+        let place = self.moves[..after].last().filter(|place| address < place.end)?;
+        Some(address.wrapping_add(place.by))
+    }
+
+    /// The touches of an access: of its first byte, and of its last if that lies in another line.
+    fn touches(&self, access: &Access) -> ([Touch; 4], usize) {
+        let mut touches = ([Touch::default(); 4], 0);
+        let last = access.address.saturating_add(u64::from(access.bytes.max(1)) - 1);
+        let ends =
+            [Some(access.address), Some(last).filter(|at| at / LINE != access.address / LINE)];
+        for address in ends.into_iter().flatten().filter_map(|address| self.moved(address)) {
+            if access.kind != Kind::Store {
+                touches.0[touches.1] = Touch::read(address);
+                touches.1 += 1;
+            }
+            if access.kind != Kind::Load {
+                touches.0[touches.1] = Touch::write(address);
+                touches.1 += 1;
+            }
+        }
+        touches
+    }
+}
+
+/// A thread of the program: one or more of the trace's, in order of time.
+struct Player {
+    index: Arc<Index>,
+    feeds: Vec<Feed>,
+    failed: Arc<Mutex<Option<Error>>>,
+    now: Duration,
+    handed_out: u64,
+}
+
+/// Most touches of one access.
+const MOST: usize = 4;
+
+impl Player {
+    /// Whose turn it is, and when its access is due, in ns.
+    fn next_feed(&mut self) -> Result<Option<(usize, u64)>> {
+        let mut first: Option<(usize, (u64, u64))> = None;
+        for at in 0..self.feeds.len() {
+            let turn = self.feeds[at].turn(&self.index)?;
+            if let Some(turn) = turn.filter(|turn| first.is_none_or(|(_, first)| *turn < first)) {
+                first = Some((at, turn));
+            }
+        }
+        Ok(first.map(|(at, (time, _))| (at, time)))
+    }
+
+    fn fill(&mut self, out: &mut [Touch]) -> Result<Next> {
+        let mut count = 0;
+        let now = u64::try_from(self.now.as_nanos()).unwrap_or(u64::MAX);
+        while out.len() - count >= MOST {
+            let Some((at, due)) = self.next_feed()? else { break };
+            if due > now {
+                return Ok(match count {
+                    0 => Next::Until(Duration::from_nanos(due)),
+                    _ => Next::Touches(count),
+                });
+            }
+            let feed = &mut self.feeds[at];
+            let (touches, more) = feed.touches(&feed.accesses[feed.at]);
+            out[count..count + more].copy_from_slice(&touches[..more]);
+            feed.at += 1;
+            count += more;
+            self.handed_out += 1;
+        }
+        Ok(if count == 0 { Next::Ends } else { Next::Touches(count) })
+    }
+}
+
+impl Lane for Player {
+    fn now(&mut self, since: Duration) {
+        self.now = since;
+    }
+
+    fn next(&mut self, out: &mut [Touch]) -> Next {
+        match self.fill(out) {
+            Ok(next) => next,
+            Err(error) => {
+                *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                Next::Ends
+            }
+        }
+    }
+
+    fn operations(&self) -> u64 {
+        self.handed_out
+    }
+}

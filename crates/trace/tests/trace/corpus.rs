@@ -1,0 +1,30 @@
+//! The corpus of the fuzz target, replayed.
+
+use std::path::Path;
+
+use tierscope_trace::Format;
+
+#[path = "../../../../fuzz/trace_input.rs"]
+mod trace_input;
+
+/// Names begin with `good` or `bad`, then the format. Those that are good are read whole, all others are refused
+/// somewhere, and none does any harm, read as whatever format.
+#[test]
+fn traces_are_read_or_refused() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace");
+    let mut seeds = 0;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let data = std::fs::read(&path).unwrap();
+        // The first byte chooses the format.
+        let chosen = Format::ALL.get(usize::from(data[0])).copied();
+        let read = trace_input::read(&data[1..], chosen);
+        assert_eq!(read.is_some_and(|accesses| accesses > 0), name.starts_with("good"), "{name}");
+        for format in Format::ALL {
+            trace_input::read(&data[1..], Some(format));
+        }
+        seeds += 1;
+    }
+    assert!(seeds >= 14, "{seeds}");
+}

@@ -1,0 +1,23 @@
+//! Traces of others and our own, from files to accesses and back.
+
+mod corpus;
+mod damage;
+mod fixtures;
+mod replay;
+
+use std::path::PathBuf;
+
+use tierscope_trace::{Batch, Options, open, read_all};
+
+/// A file that lies beside the tests.
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+/// All of it.
+fn read(name: &str) -> Batch {
+    let mut batch = Batch::default();
+    let mut trace = open(&fixture(name), Options::default()).unwrap();
+    read_all(&mut *trace.source, &mut batch).unwrap();
+    batch
+}
