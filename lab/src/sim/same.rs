@@ -91,6 +91,9 @@ struct Figures {
     samples: f64,
 }
 
+/// One of the figures.
+type Figure = fn(&Figures) -> f64;
+
 /// A run on the real kernel, and what it was like.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Recorded {
@@ -375,7 +378,7 @@ impl Pair {
         }
     }
 
-    fn off(&self, of: fn(&Figures) -> f64) -> f64 {
+    fn off(&self, of: Figure) -> f64 {
         (of(&self.real.median) - of(&self.simulated.median)).abs()
     }
 
@@ -398,8 +401,7 @@ impl Pair {
 
     fn line(&self, instrument: Instrument) -> String {
         let mut line = format!("{:16}", instrument.simulated);
-        let columns: [fn(&Figures) -> f64; 4] =
-            [|f| f.precision, |f| f.recall, |f| f.regions, |f| f.samples];
+        let columns: [Figure; 4] = [|f| f.precision, |f| f.recall, |f| f.regions, |f| f.samples];
         for (at, of) in columns.into_iter().enumerate() {
             for side in [&self.real, &self.simulated] {
                 let digits = if at < 2 { 3 } else { 0 };
@@ -419,7 +421,7 @@ impl Pair {
         let mut add = |what: String, value: f64, unit: &str, bar: Bar| {
             rows.push(row(named(what), value, unit, bar, &command));
         };
-        let columns: [(&str, &str, fn(&Figures) -> f64); 4] = [
+        let columns: [(&str, &str, Figure); 4] = [
             ("precision", "share", |f| f.precision),
             ("recall", "share", |f| f.recall),
             ("regions", "regions", |f| f.regions),
