@@ -16,6 +16,7 @@ use crate::keep::KeepArgs;
 use crate::live::args::LiveArgs;
 use crate::reproduce::ReproduceArgs;
 use crate::serve::ServeArgs;
+use crate::trace::TraceCommand;
 use crate::{exit, units};
 
 /// See which memory of a Linux machine is hot and which is cold.
@@ -45,6 +46,9 @@ pub enum Command {
     Export(ExportArgs),
     /// Make a recording of what damo or perf recorded
     Import(ImportArgs),
+    /// Look at access traces of programs, and convert them
+    #[command(subcommand, arg_required_else_help = false)]
+    Trace(TraceCommand),
     /// Serve a page and OpenMetrics of what is being recorded, or of a recording
     Serve(ServeArgs),
     /// Simulate, and measure

@@ -24,4 +24,5 @@ pub mod reproduce;
 mod scratch;
 pub mod serve;
 mod ticker;
+pub mod trace;
 pub mod units;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use tierscope_cli::args::{self, Cli, Command};
 use tierscope_cli::plan::Plan;
 use tierscope_cli::{
-    bench, compare, doctor, exit, export, import, live, record, report, reproduce, serve,
+    bench, compare, doctor, exit, export, import, live, record, report, reproduce, serve, trace,
 };
 use tierscope_core::Result;
 
@@ -38,6 +38,7 @@ fn run(cli: Cli, line: String) -> Result<()> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args, &line),
+        Command::Trace(command) => trace::run(&command),
         Command::Serve(args) => serve::run(args, line),
         Command::Bench(command) => bench::run(&command),
         Command::Reproduce(args) => reproduce::run(&args),

@@ -1,0 +1,172 @@
+//! `tierscope trace convert`.
+
+use std::cell::Cell;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_exchange::Partial;
+use tierscope_trace::compact::Writer;
+use tierscope_trace::csv::CsvWriter;
+use tierscope_trace::{Batch, Kind, Summary, Trace};
+
+use super::{InputArgs, Read, info, read};
+use crate::report;
+
+/// Flags of `tierscope trace convert`.
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// What to read.
+    #[command(flatten)]
+    pub input: InputArgs,
+
+    /// File to write; must be new. - for CSV on standard output
+    #[arg(value_name = "OUT")]
+    pub output: PathBuf,
+
+    /// Its format; without it CSV if OUT ends with .csv or is -, else compact
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub to: Option<To>,
+
+    /// Leave out instruction fetches
+    #[arg(long)]
+    pub no_fetches: bool,
+
+    /// Print what was written as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum To {
+    /// tierscope's own format: blocks with checksums, a byte or less an access
+    Compact,
+    /// Columns time_ns, pid, thread, address, size, kind
+    Csv,
+}
+
+pub(super) fn run(args: &ConvertArgs) -> Result<()> {
+    let standard_output = args.output.as_os_str() == "-";
+    let is_csv = args.output.extension().is_some_and(|extension| extension == "csv");
+    let to = args.to.unwrap_or(if standard_output || is_csv { To::Csv } else { To::Compact });
+    let mut trace = args.input.open()?;
+    if !standard_output {
+        return to_file(args, &mut trace, to);
+    }
+    if to == To::Compact || args.json {
+        return Err(Error::new(ErrorKind::Usage, "cannot write to standard output")
+            .cause("only CSV goes there, and nothing beside it")
+            .remedy("name a file, or leave out --json and --to compact"));
+    }
+    let closed = Cell::new(false);
+    let out = Pipe { out: io::stdout().lock(), closed: &closed };
+    match write(args, &mut trace, "standard output", to, out) {
+        // Whoever read it has seen enough.
+        Err(_) if closed.get() => Ok(()),
+        Err(error) => Err(error),
+        Ok((read, ..)) => read.verdict("what could be read was written"),
+    }
+}
+
+/// Standard output, and whether nobody reads it any more.
+struct Pipe<'a> {
+    out: io::StdoutLock<'a>,
+    closed: &'a Cell<bool>,
+}
+
+impl Pipe<'_> {
+    fn watch<T>(&self, written: io::Result<T>) -> io::Result<T> {
+        written.inspect_err(|e| self.closed.set(e.kind() == io::ErrorKind::BrokenPipe))
+    }
+}
+
+impl Write for Pipe<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        self.watch(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        self.watch(flushed)
+    }
+}
+
+fn to_file(args: &ConvertArgs, trace: &mut Trace, to: To) -> Result<()> {
+    let partial = Partial::create(&args.output)?;
+    let name = args.output.display().to_string();
+    let out = BufWriter::with_capacity(1 << 18, partial.file());
+    let (read, summary, bytes) = write(args, trace, &name, to, out)?;
+    if summary.total() == 0 {
+        let nothing = || {
+            Error::new(ErrorKind::Data, format!("cannot convert {}", args.input.input.display()))
+                .cause("there is no access in it")
+                .remedy("check that the tracer wrote something")
+        };
+        return Err(read.damage.unwrap_or_else(nothing));
+    }
+    partial.keep()?;
+    let stopped = if read.stopped { ", as far as it was read" } else { "" };
+    eprintln!("tierscope: wrote {} accesses into {name}{stopped}", summary.total());
+    if args.json {
+        let text = info::json(&args.output, to_name(to), bytes, &summary, read.damages);
+        report::print(&format!("{text:#}\n"))?;
+    }
+    read.verdict(&format!("what could be read is in {name}"))
+}
+
+fn to_name(to: To) -> &'static str {
+    match to {
+        To::Compact => "compact",
+        To::Csv => "csv",
+    }
+}
+
+/// Writes all of a trace; gives how reading ended, what was written and bytes of it.
+fn write(
+    args: &ConvertArgs,
+    trace: &mut Trace,
+    name: &str,
+    to: To,
+    out: impl Write,
+) -> Result<(Read, Summary, u64)> {
+    let mut kept = Batch::default();
+    match to {
+        To::Compact => {
+            let mut writer = Writer::new(name, out)?;
+            let read = read(trace, |batch| writer.batch(chosen(args, batch, &mut kept)))?;
+            let whole = read.whole();
+            let (_, summary, bytes) = writer.finish(whole)?;
+            Ok((read, summary, bytes))
+        }
+        To::Csv => {
+            let mut writer = CsvWriter::new(name, out)?;
+            let read = read(trace, |batch| writer.batch(chosen(args, batch, &mut kept)))?;
+            let whole = read.whole();
+            let (summary, bytes) = writer.finish(whole)?;
+            Ok((read, summary, bytes))
+        }
+    }
+}
+
+/// The batch without what is not wanted.
+fn chosen<'a>(args: &ConvertArgs, batch: &'a Batch, kept: &'a mut Batch) -> &'a Batch {
+    if !args.no_fetches {
+        return batch;
+    }
+    kept.clear();
+    let mut from = 0;
+    let mut copy = |kept: &mut Batch, to: usize| {
+        let data = batch.accesses[from..to].iter().filter(|access| access.kind != Kind::Fetch);
+        kept.accesses.extend(data);
+        from = to;
+    };
+    for (at, event) in &batch.events {
+        copy(kept, *at);
+        kept.tell(event.clone());
+    }
+    copy(kept, batch.accesses.len());
+    kept
+}

@@ -1,0 +1,196 @@
+//! `tierscope trace`: formats into one another, what is in them, and what is wrong with them.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tierscope_core::{CONFIRMED, Rng, Target as _, Time};
+use tierscope_hw::Machine as Hardware;
+use tierscope_record::Recording;
+use tierscope_sim::config::Costs;
+use tierscope_sim::exact::{Machine, Process, Setup};
+use tierscope_trace::compact::Writer;
+use tierscope_trace::{Access, Kind, Replay};
+use tierscope_workloads::Work;
+
+fn command(arguments: &[&str], dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
+    command.arg("trace").args(arguments).current_dir(dir);
+    command
+}
+
+fn trace(arguments: &[&str], dir: &Path, code: i32) -> Output {
+    let output = command(arguments, dir).output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
+    output
+}
+
+fn info(name: &str, dir: &Path) -> Value {
+    serde_json::from_slice(&trace(&["info", name, "--json"], dir, 0).stdout).unwrap()
+}
+
+fn last_line(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    text.trim_end().lines().last().unwrap_or_default().to_owned()
+}
+
+const LACKEY: &str = "==7== Lackey\nI  04001000,3\n L 7000,8\n S 7008,4\n M 1fff0000,8\n==7==\n";
+
+#[test]
+fn there_and_back() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.lackey"), LACKEY).unwrap();
+    trace(&["convert", "a.lackey", "a.trace"], dir.path(), 0);
+    trace(&["convert", "a.trace", "a.csv"], dir.path(), 0);
+    let text = fs::read_to_string(dir.path().join("a.csv")).unwrap();
+    let expected = "time_ns,pid,thread,address,size,kind\n0,7,7,0x4001000,3,fetch\n0,7,7,0x7000,8,load\n\
+                    0,7,7,0x7008,4,store\n0,7,7,0x1fff0000,8,modify\n";
+    assert_eq!(text, expected);
+    let output = trace(&["convert", "a.lackey", "-"], dir.path(), 0);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+    trace(&["convert", "a.csv", "b.trace", "--no-fetches"], dir.path(), 0);
+    let (all, data) = (info("a.trace", dir.path()), info("b.trace", dir.path()));
+    for (info, fetches) in [(&all, 1), (&data, 0)] {
+        assert_eq!(info["total"], 3 + fetches);
+        assert_eq!(info["accesses"]["fetch"], fetches);
+        assert_eq!(info["accesses"]["modify"], 1);
+        assert_eq!(info["bytes"]["load"], 8);
+        assert_eq!(info["data_footprint"], 8192);
+        assert_eq!((&info["whole"], &info["damages"]), (&Value::Bool(true), &0.into()));
+    }
+    assert_eq!(info("a.lackey", dir.path())["format"], "lackey");
+    let text = trace(&["info", "a.trace"], dir.path(), 0).stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("accesses      4\n") && text.contains("8.0 KiB touched"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_is_told_and_the_good_part_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
+    file("a.lackey", format!("{LACKEY}hello\n").as_bytes());
+    let output = trace(&["convert", "a.lackey", "a.trace"], dir.path(), 9);
+    let line = last_line(&output);
+    assert!(
+        line.contains("a.lackey: line 7, column 1 (byte 67)") && line.contains("--lenient"),
+        "{line}"
+    );
+    let kept = info("a.trace", dir.path());
+    assert_eq!((&kept["total"], &kept["whole"]), (&4.into(), &Value::Bool(false)));
+    trace(&["convert", "a.lackey", "b.trace", "--lenient"], dir.path(), 0);
+    let bytes = fs::read(dir.path().join("b.trace")).unwrap();
+    file("cut.trace", &bytes[..bytes.len() - 1]);
+    let line = last_line(&trace(&["info", "cut.trace"], dir.path(), 9));
+    assert!(line.contains("cut short"), "{line}");
+    trace(&["convert", "cut.trace", "mended.trace"], dir.path(), 9);
+    assert_eq!(info("mended.trace", dir.path())["total"], 4);
+    file("words", b"#!/bin/sh\necho\n");
+    file("empty", b"");
+    for (name, part) in [("words", "no known format"), ("empty", "it is empty")] {
+        let line = last_line(&trace(&["convert", name, "x.trace"], dir.path(), 9));
+        assert!(line.contains(part), "{line}");
+    }
+    let line = last_line(&trace(&["info", "nowhere"], dir.path(), 2));
+    assert!(line.contains("nowhere"), "{line}");
+    let line = last_line(&trace(&["convert", "a.lackey", "b.trace"], dir.path(), 2));
+    assert!(line.contains("nothing is overwritten"), "{line}");
+    trace(&["convert", "a.lackey", "-", "--json"], dir.path(), 2);
+    assert!(!dir.path().join("x.trace").exists() && !dir.path().join("x.trace.partial").exists());
+}
+
+// Lines until the program is gone; after the first half a million it is told to stop.
+#[test]
+fn ctrl_c_leaves_a_valid_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut convert = command(&["convert", "-", "stopped.trace"], dir.path());
+    let mut child = convert.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let lines = " L 04222c4c,4\n S 1fff000748,8\n".repeat(5000);
+    for round in 0..100_000 {
+        if round == 50 {
+            let pid = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        }
+        if input.write_all(lines.as_bytes()).is_err() {
+            break;
+        }
+    }
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let stopped = info("stopped.trace", dir.path());
+    assert!(stopped["total"].as_u64().unwrap() > 0);
+    assert_eq!((&stopped["whole"], &stopped["damages"]), (&Value::Bool(false), &0.into()));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.lackey"), " L 04222c4c,4\n".repeat(100_000)).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut convert = command(&["convert", "a.lackey", "-"], dir.path());
+    let output = convert.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let output = output.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Two seconds of a program that loads from 8 MiB in the middle of 256 MiB, every 5 us, after it wrote to every page.
+fn recorded(path: &Path) {
+    let mut writer = Writer::new("t", fs::File::create(path).unwrap()).unwrap();
+    let mut put = |nanos: u64, offset: u64, kind| {
+        let address = 0x7f00_0000_0000 + offset;
+        let time = Time(nanos);
+        writer.access(&Access { address, time, thread: 0, bytes: 8, kind }).unwrap();
+    };
+    (0..256 * MIB).step_by(4096).for_each(|offset| put(0, offset, Kind::Store));
+    let mut rng = Rng::seeded(3);
+    (0..400_000).for_each(|step| put(step * 5000, 128 * MIB + rng.below(8 * MIB), Kind::Load));
+    writer.finish(true).unwrap();
+}
+
+// Telescope on the simulated machine, and what it sees is what the trace holds: simulated time, no real one.
+#[test]
+fn instruments_run_on_a_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.trace");
+    recorded(&path);
+    let app = Arc::new(Replay::open(&path).unwrap());
+    let hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
+    let setup = Setup::new(hardware, Costs::ready_made("linux").unwrap());
+    let mut machine = Machine::new(&setup).unwrap();
+    let process = Process { repeats: false, ..Process::new(Work::Computed(app.clone())) };
+    let space = machine.start(&process).unwrap();
+    let output = dir.path().join("recording");
+    let line = ["tierscope", "record", "-p", "1", "--duration", "1900ms", "-o"];
+    let line = line.iter().map(Into::into).chain([output.as_os_str().to_owned()]);
+    let tierscope_cli::args::Command::Record(args) =
+        tierscope_cli::args::parse(line).unwrap().command
+    else {
+        panic!("it says record")
+    };
+    let plan = tierscope_cli::plan::Plan::new(args, String::new()).unwrap();
+    tierscope_cli::record::record(&mut machine, &plan, "", None).unwrap();
+    assert_eq!(app.failed(), None);
+    let recording = Recording::open(&output).unwrap();
+    let snapshot = recording.snapshot(recording.commits().len() - 1).unwrap();
+    let regions = snapshot.regions.iter().filter(|region| region.range.space == space);
+    let hot: Vec<_> = regions
+        .filter(|region| region.hits > 0.0 && region.confidence >= CONFIRMED)
+        .map(|region| region.range)
+        .collect();
+    // The area begins where the machine put it, which is a multiple of 2 MiB here.
+    let mapped = machine.mappings(std::time::Duration::ZERO).unwrap();
+    let base = mapped.mappings[0].range.start;
+    let bytes: u64 = hot.iter().map(|range| range.bytes()).sum();
+    let wanted = tierscope_core::Range::new(space, base + 128 * MIB, base + 136 * MIB);
+    let found: u64 = hot.iter().filter_map(|r| r.intersect(&wanted)).map(|r| r.bytes()).sum();
+    println!("{} MiB hot, {} of the 8 MiB: {hot:x?}", bytes / MIB, found / MIB);
+    assert!(found >= 7 * MIB, "recall: {hot:x?}");
+    assert!(bytes <= 10 * MIB, "precision: {hot:x?}");
+}
