@@ -1,8 +1,8 @@
-//! `/proc/PID/maps` comes from the kernel, but from whichever kernel: no line may bring us down.
+//! `/proc/PID/maps` and `numa_maps` come from the kernel, but from whichever kernel: no line may bring us down.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tierscope_linux::proc::{Names, parse_line};
+use tierscope_linux::proc::{Names, parse_line, parse_numa_line};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut names = Names::default();
@@ -12,5 +12,6 @@ fuzz_target!(|bytes: &[u8]| {
             let _ = parsed.backing();
             names.share(parsed.name);
         }
+        let _ = parse_numa_line(line);
     }
 });

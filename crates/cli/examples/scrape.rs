@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tierscope_core::drive::{Sink, Window};
-use tierscope_core::{Backing, CpuTime, Mapping, Mappings, Range, Region, Snapshot, SpaceId, Time};
+use tierscope_core::{Backing, Mapping, Mappings, Range, Region, Snapshot, SpaceId, Time};
 use tierscope_record::{Meta, Recorder};
 
 const WINDOW: Duration = Duration::from_millis(200);
@@ -84,9 +84,7 @@ fn window(recorder: &mut Recorder, index: u32, regions: u64) {
     let heap = Mapping { range, backing: Backing::Heap, name: "[heap]".into(), writable: true };
     let layout = Mappings { mappings: vec![heap], ..Mappings::default() };
     let mappings = (index == 0).then_some(&layout);
-    let (actions, outcomes, cpu) = (&[][..], &[][..], CpuTime::default());
-    let window = Window { snapshot: &snapshot, mappings, actions, outcomes, cpu };
-    recorder.window(&window).expect("a window");
+    recorder.window(&Window { mappings, ..Window::of(&snapshot) }).expect("a window");
 }
 
 struct Server {

@@ -132,9 +132,7 @@ mod tests {
         let millis = |ms: u64| Time(ms * 1_000_000);
         let snapshot = Snapshot { start: millis(start), end: millis(end), ..Default::default() };
         let cpu = CpuTime { profiler: Duration::from_millis(end / 10), ..CpuTime::default() };
-        let window =
-            Window { snapshot: &snapshot, mappings: None, actions: &[], outcomes: &[], cpu };
-        progress.window(&window).unwrap();
+        progress.window(&Window { cpu, ..Window::of(&snapshot) }).unwrap();
     }
 
     // Windows end at 100, 200, …, 500 ms: lines at 100, 300 and 500.

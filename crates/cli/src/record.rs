@@ -158,12 +158,13 @@ impl Sink for Told<'_> {
 fn meta(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Meta> {
     // Whoever needs the bits is told on its first step why there are none.
     let radix = ports.access_bits().ok().map(|bits| bits.radix());
+    let tiers = ports.residence().map(|residence| residence.tiers.clone()).unwrap_or_default();
     Ok(Meta {
         instrument: plan.instrument.clone(),
         sampling: plan.sampling,
         window: plan.window,
         target: target_name(ports, &plan.selection)?,
-        machine: Machine { kernel: kernel.into(), radix },
+        machine: Machine { kernel: kernel.into(), radix, tiers },
         command: plan.command.clone(),
         started: SystemTime::now(),
         version: env!("CARGO_PKG_VERSION").into(),

@@ -112,11 +112,9 @@ fn recording(dir: &Path, space: &str) {
             regions: if bytes > 0 { vec![region] } else { Vec::new() },
         };
         let window = Window {
-            snapshot: &snapshot,
             mappings: (index == 0).then_some(&mappings),
-            actions: &[],
-            outcomes: &[],
             cpu: CpuTime { profiler: Duration::from_millis(10) * index, target: Duration::ZERO },
+            ..Window::of(&snapshot)
         };
         recorder.window(&window).unwrap();
     }

@@ -13,9 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 use tierscope_core::drive::{Sink, Window};
-use tierscope_core::{
-    Backing, CpuTime, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time,
-};
+use tierscope_core::{Backing, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time};
 use tierscope_record::{Meta, Recorder};
 
 /// Longer than any machine takes; nothing waits this long but a test that fails.
@@ -243,9 +241,7 @@ fn commit(recorder: &mut Recorder, number: u64) {
     let spaces = vec![Space { id: SpaceId(0), name: "redis[100]".into() }];
     let mappings = Mappings { taken: at(0), spaces, mappings: vec![heap] };
     let mappings = (number == 0).then_some(&mappings);
-    let cpu = CpuTime::default();
-    let window = Window { snapshot: &snapshot, mappings, actions: &[], outcomes: &[], cpu };
-    recorder.window(&window).unwrap();
+    recorder.window(&Window { mappings, ..Window::of(&snapshot) }).unwrap();
 }
 
 /// A recording of ten windows, ended.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{
     Action, Budget, CpuTime, Error, ErrorKind, Evidence, Instrument, Mappings, Mover, Orders,
-    Outcome, Policy, Ports, Result, RuleId, RuleOrder, Snapshot, Time, Wake,
+    Outcome, Policy, Ports, Residence, Result, RuleId, RuleOrder, Snapshot, Time, Wake,
 };
 
 /// Everything that belongs to one window, committed as a whole or not at all.
@@ -24,6 +24,17 @@ pub struct Window<'a> {
     pub outcomes: &'a [Outcome],
     /// CPU time at the end of the window, since the machine was opened.
     pub cpu: CpuTime,
+    /// What of the target is in memory, where the machine tells.
+    pub residence: Option<&'a Residence>,
+}
+
+impl<'a> Window<'a> {
+    /// A window of regions and nothing else.
+    #[must_use]
+    pub fn of(snapshot: &'a Snapshot) -> Self {
+        let (mappings, residence, cpu) = (None, None, CpuTime::default());
+        Self { snapshot, mappings, actions: &[], outcomes: &[], cpu, residence }
+    }
 }
 
 /// Receives windows: a recording, a live view, a test.
@@ -146,7 +157,10 @@ fn commit(
 ) -> Result<()> {
     let changed = watch.changed(ports)?;
     let cpu = ports.cpu_time();
-    sink.window(&Window { snapshot, mappings: changed.as_deref(), actions, outcomes, cpu })
+    // Nothing depends on it: a machine without it is recorded without it.
+    let residence = ports.residence().ok();
+    let (mappings, residence) = (changed.as_deref(), residence.as_deref());
+    sink.window(&Window { snapshot, mappings, actions, outcomes, cpu, residence })
 }
 
 /// Tells whether mappings changed since they were last committed.

@@ -22,6 +22,7 @@ pub mod ports;
 mod radix;
 mod ranges;
 mod region;
+mod residence;
 mod rng;
 mod rule;
 mod time;
@@ -44,6 +45,7 @@ pub use ports::{
 pub use radix::{Level, LevelSet, PAGE_SHIFT, PAGE_SIZE, Radix};
 pub use ranges::RangeSet;
 pub use region::{CONFIRMED, Region, Snapshot};
+pub use residence::{Node, OnNode, Placed, Residence, SpaceResidence};
 pub use rng::Rng;
 pub use rule::{
     Compare, Filter, Key, Operand, Operator, ReadEffect, RequestField, RequestKind, Rule, Trigger,

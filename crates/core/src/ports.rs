@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{
     Addr, BusRecord, HintFault, Level, Lost, Mappings, Missing, PageEvent, Pressure, Radix, Range,
-    Result, Rule, Sample, Snapshot, Time,
+    Residence, Result, Rule, Sample, Snapshot, Time,
 };
 
 /// Why a wait ended.
@@ -421,6 +421,15 @@ pub trait Ports: Target {
     /// As [`Ports::access_bits`].
     fn placement(&mut self) -> Result<&dyn crate::PlacementView, Missing> {
         Err(Missing::on_this_machine("placement figures"))
+    }
+
+    /// How much of the target is in memory, and on which nodes: as it was found last. Every window
+    /// asks; nobody is kept waiting for an answer.
+    ///
+    /// # Errors
+    /// As [`Ports::access_bits`].
+    fn residence(&mut self) -> Result<Arc<Residence>, Missing> {
+        Err(Missing::on_this_machine("figures of resident memory"))
     }
 
     /// Charges CPU time that a policy spent to the machine. A live machine has paid already.

@@ -49,11 +49,9 @@ pub(crate) fn merge(
         let snapshot = frame.snapshot(std::mem::take(&mut regions));
         let mappings = (windows == 0).then(|| layout(&spaces, snapshot.start));
         sink.window(&Window {
-            snapshot: &snapshot,
             mappings: mappings.as_ref(),
-            actions: &[],
-            outcomes: &[],
             cpu: frame.cpu,
+            ..Window::of(&snapshot)
         })?;
         regions = snapshot.regions;
         windows += 1;

@@ -14,6 +14,7 @@ mod machine;
 pub mod module;
 pub mod pidfd;
 pub mod proc;
+mod residence;
 mod selection;
 mod selftest_page;
 mod spawn;

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tierscope_core::{
-    AccessBits, Clock, CpuTime, Error, ErrorKind, Mapping, Mappings, Missing, Ports, Result, Space,
-    SpaceId, Target, Time, Wake,
+    AccessBits, Clock, CpuTime, Error, ErrorKind, Mapping, Mappings, Missing, Ports, Residence,
+    Result, Space, SpaceId, Target, Time, Wake,
 };
 
 use crate::alarm::{Alarm, Heard};
 use crate::bits::Bits;
 use crate::module::Module;
 use crate::proc::{Names, Proc};
+use crate::residence::{Member, Watcher};
 use crate::selection::{Roots, Selection};
 use crate::watched::{Watched, share_memory};
 
@@ -54,6 +55,7 @@ pub struct LiveMachine {
     announce: bool,
     /// What went wrong where it could not be told.
     failed: Option<Error>,
+    residence: Watcher,
 }
 
 impl LiveMachine {
@@ -83,6 +85,8 @@ impl LiveMachine {
             stale: true,
             announce: false,
             failed: None,
+            // Threads inherit what this one holds off: after the alarm.
+            residence: Watcher::start(Proc::default())?,
         };
         machine.refresh()?;
         if machine.watched.is_empty() {
@@ -195,6 +199,9 @@ impl LiveMachine {
         if !fresh.same_layout(&self.known) {
             self.known = Arc::new(fresh);
             self.names.tidy();
+            let member = |w: &Watched| Member { space: w.space, pid: w.pid, started: w.started };
+            let members = self.watched.iter().map(member).collect();
+            self.residence.set(members, Arc::clone(&self.known));
         }
         Ok(())
     }
@@ -296,6 +303,10 @@ impl Ports for LiveMachine {
             Ok(bits) => Ok(bits),
             Err(missing) => Err(missing.clone()),
         }
+    }
+
+    fn residence(&mut self) -> Result<Arc<Residence>, Missing> {
+        Ok(self.residence.found(|space| self.watched.iter().any(|w| w.space == space)))
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Watched {
     pub(crate) name: Arc<str>,
     pub(crate) pidfd: PidFd,
     /// Start time: the pid's next bearer has another.
-    started: u64,
+    pub(crate) started: u64,
     /// CPU time that it had spent when it came under watch.
     before: Duration,
     /// CPU time when last looked at.

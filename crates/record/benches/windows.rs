@@ -6,7 +6,7 @@ use std::io;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierscope_core::drive::{Sink, Window};
-use tierscope_core::{CpuTime, Level, Range, Region, Rng, Snapshot, SpaceId, Time};
+use tierscope_core::{Level, Range, Region, Rng, Snapshot, SpaceId, Time};
 use tierscope_record::{Meta, Recorder, Store, Table};
 
 const MIB: u64 = 1 << 20;
@@ -93,8 +93,7 @@ fn record(c: &mut Criterion, name: &str, regions: impl Fn(u64) -> Vec<Region>) {
                 (Time(turn * 200_000_000), Time((turn + 1) * 200_000_000));
             turn += 1;
             let snapshot = black_box(&snapshot);
-            let cpu = CpuTime::default();
-            recorder.window(&Window { snapshot, mappings: None, actions: &[], outcomes: &[], cpu })
+            recorder.window(&Window::of(snapshot))
         });
     });
     group.finish();

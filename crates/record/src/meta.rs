@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tierscope_core::{LevelSet, Radix, Setting};
+use tierscope_core::{LevelSet, Node, Radix, Setting};
 
 use crate::table::FORMAT;
 
@@ -16,6 +16,8 @@ pub struct Machine {
     pub kernel: String,
     /// Page-table levels, and those proven to tell; `None` where the instrument uses none.
     pub radix: Option<Radix>,
+    /// Memory nodes of each tier, fastest tier first; empty if the machine does not say.
+    pub tiers: Vec<Vec<Node>>,
 }
 
 /// What a recording says about itself.
@@ -61,6 +63,7 @@ impl Default for Meta {
 }
 
 const SETTING: &str = "tierscope.setting.";
+const TIER: &str = "tierscope.tier.";
 const ANNOTATION: &str = "tierscope.annotation.";
 
 impl Meta {
@@ -89,6 +92,10 @@ impl Meta {
             map.insert("tierscope.page_table_levels".into(), radix.levels.to_string());
             map.insert("tierscope.proven_levels".into(), list_levels(radix.proven));
         }
+        for (tier, nodes) in self.machine.tiers.iter().enumerate() {
+            let nodes: Vec<_> = nodes.iter().map(|node| node.0).collect();
+            map.insert(format!("{TIER}{tier}"), join(&nodes));
+        }
         let named = |prefix: &'static str, values: &BTreeMap<String, String>| {
             let entry = move |(k, v): (&String, &String)| (format!("{prefix}{k}"), v.clone());
             values.iter().map(entry).collect::<Vec<_>>()
@@ -116,7 +123,11 @@ impl Meta {
             sampling: Duration::from_nanos(number(map, "tierscope.sampling_ns")?),
             window: Duration::from_nanos(number(map, "tierscope.window_ns")?),
             target: text("tierscope.target"),
-            machine: Machine { kernel: text("tierscope.kernel"), radix: radix_of(map)? },
+            machine: Machine {
+                kernel: text("tierscope.kernel"),
+                radix: radix_of(map)?,
+                tiers: tiers_of(map)?,
+            },
             command: text("tierscope.command"),
             started: UNIX_EPOCH + started,
             version: text("tierscope.version"),
@@ -150,6 +161,13 @@ fn radix_of(map: &HashMap<String, String>) -> Result<Option<Radix>, &'static str
     Ok(Some(Radix { levels, proven: LevelSet::from_bits(bits) }))
 }
 
+/// Tiers from 0 on, up to the first that is not there.
+fn tiers_of(map: &HashMap<String, String>) -> Result<Vec<Vec<Node>>, &'static str> {
+    let node = |word: &str| word.parse().map(Node).map_err(|_| "tierscope.tier");
+    let nodes = |text: &String| text.split_ascii_whitespace().map(node).collect();
+    (0..).map_while(|tier: usize| map.get(&format!("{TIER}{tier}"))).map(nodes).collect()
+}
+
 /// `1 2 3`.
 fn list_levels(levels: LevelSet) -> String {
     let mut numbers: Vec<_> = levels.highest_first().map(|level| level.number()).collect();
@@ -170,7 +188,11 @@ mod tests {
         let meta = Meta {
             instrument: "telescope".into(),
             settings: BTreeMap::from([("variant".into(), "bounded".into())]),
-            machine: Machine { kernel: "6.12.0".into(), radix: Some(Radix::X86_64) },
+            machine: Machine {
+                kernel: "6.12.0".into(),
+                radix: Some(Radix::X86_64),
+                tiers: vec![vec![Node(0), Node(2)], vec![], vec![Node(1)]],
+            },
             started: UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789),
             annotations: BTreeMap::from([("tlb_flush_period".into(), "20ms".into())]),
             ..Meta::default()
@@ -183,5 +205,8 @@ mod tests {
         let mut map = Meta::default().to_map();
         map.insert("tierscope.window_ns".into(), "soon".into());
         assert_eq!(Meta::from_map(&map), Err("tierscope.window_ns"));
+        let mut map = Meta::default().to_map();
+        map.insert("tierscope.tier.0".into(), "0 fast".into());
+        assert_eq!(Meta::from_map(&map), Err("tierscope.tier"));
     }
 }

@@ -16,6 +16,7 @@ use crate::batch::Batch;
 use crate::commit::{Commit, nanos};
 use crate::encode::{self, Metric};
 use crate::meta::Meta;
+use crate::residence;
 use crate::store::{DirStore, Store};
 use crate::table::Table;
 use crate::tiles::Pyramid;
@@ -276,6 +277,7 @@ fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric
         metrics.push(metric("hot_bytes", space, of.hot as f64));
         metrics.push(metric("accessed_bytes", space, of.accessed as f64));
     }
+    metrics.extend(window.residence.map(residence::metrics).unwrap_or_default());
     metrics
 }
 

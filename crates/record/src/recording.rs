@@ -9,7 +9,7 @@ use arrow_buffer::Buffer;
 use arrow_schema::SchemaRef;
 use tierscope_core::drive::Window;
 use tierscope_core::{
-    Action, CpuTime, Error, ErrorKind, Mappings, Outcome, Result, Snapshot, Time,
+    Action, CpuTime, Error, ErrorKind, Mappings, Outcome, Result, Snapshot, SpaceResidence, Time,
 };
 
 use crate::columns::Columns;
@@ -20,6 +20,7 @@ use crate::head::Head;
 use crate::heat::{self, Heat};
 use crate::message::{self, Framed};
 use crate::meta::Meta;
+use crate::residence::residence_of;
 use crate::store::{DirSource, Source};
 use crate::table::Table;
 use crate::tiles::{Bin, windows_in};
@@ -72,6 +73,7 @@ impl Frame {
             actions: &self.actions,
             outcomes: &self.outcomes,
             cpu: self.cpu,
+            residence: None,
         }
     }
 }
@@ -285,6 +287,18 @@ impl Recording {
     /// If there is no such window.
     pub fn metrics(&self, index: usize) -> Result<Vec<Metric>> {
         self.rows(Table::Metrics, index, decode::metrics)
+    }
+
+    /// What was in memory at the end of window `index`, by space, as it was found last; empty if
+    /// the recording does not say.
+    ///
+    /// # Errors
+    /// As [`Recording::window`].
+    ///
+    /// # Panics
+    /// If there is no such window.
+    pub fn residence(&self, index: usize) -> Result<Vec<SpaceResidence>> {
+        self.metrics(index).map(|metrics| residence_of(&metrics))
     }
 
     /// Spaces and mappings in force in window `index`.

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, CpuTime, Level, Mapping, Mappings, Range, Region, Result, Rng, Snapshot, Space,
-    SpaceId, Time,
+    Backing, CpuTime, Level, Mapping, Mappings, Node, OnNode, Placed, Range, Region, Residence,
+    Result, Rng, Snapshot, Space, SpaceId, SpaceResidence, Time,
 };
-use tierscope_record::{Meta, Recorder, Recording, Table};
+use tierscope_record::{Machine, Meta, Recorder, Recording, Table};
 use tierscope_report::{
     Grid, RegionsOptions, Style, View, ages, heatmap, html, regions, summary, wss,
 };
@@ -63,6 +63,17 @@ impl Wander {
     }
 }
 
+/// All of it is resident; over an hour a quarter moves from the first node to the second.
+fn residence(window: u64) -> Residence {
+    let taken = Time(window * 200_000_000);
+    let moved = TIB / 4 * window.min(18_000) / 18_000;
+    let on = |node, bytes| OnNode { node: Node(node), bytes };
+    let nodes = vec![on(0, TIB - moved), on(1, moved)];
+    let placed = Some(Placed { taken, nodes, drawn: 4096 });
+    let spaces = vec![SpaceResidence { space: SpaceId(0), taken, bytes: TIB, placed }];
+    Residence { tiers: Vec::new(), spaces }
+}
+
 fn record(dir: &str, windows: u64, count: usize) -> Result<()> {
     let range = Range::new(SpaceId(0), BASE, BASE + TIB);
     let backing = Backing::Anonymous;
@@ -72,16 +83,19 @@ fn record(dir: &str, windows: u64, count: usize) -> Result<()> {
         mappings: vec![Mapping { range, backing, name: "".into(), writable: true }],
     };
     let mut wander = Wander::new(count);
-    let mut recorder = Recorder::create(dir, &Meta { target: "wander".into(), ..Meta::default() })?;
+    let tiers = vec![vec![Node(0)], vec![Node(1)]];
+    let machine = Machine { tiers, ..Machine::default() };
+    let meta = Meta { target: "wander".into(), machine, ..Meta::default() };
+    let mut recorder = Recorder::create(dir, &meta)?;
     let (mut spent, mut rows) = (Duration::ZERO, 0u64);
     for number in 0..windows {
-        let snapshot = wander.step(number);
+        let (snapshot, residence) = (wander.step(number), residence(number));
         rows += snapshot.regions.len() as u64;
         let mappings = (number == 0).then_some(&mappings);
         let cpu = CpuTime { profiler: spent, target: Duration::ZERO };
         let begun = Instant::now();
-        let (actions, outcomes) = (&[], &[]);
-        recorder.window(&Window { snapshot: &snapshot, mappings, actions, outcomes, cpu })?;
+        let residence = Some(&residence);
+        recorder.window(&Window { mappings, cpu, residence, ..Window::of(&snapshot) })?;
         spent += begun.elapsed();
     }
     recorder.finish()?;

@@ -14,8 +14,8 @@ use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, CpuTime, Error, ErrorKind, Level, Mapping, Mappings, Range, Region, Result, Rng,
-    Snapshot, Space, SpaceId, Time,
+    Backing, Error, ErrorKind, Level, Mapping, Mappings, Range, Region, Result, Rng, Snapshot,
+    Space, SpaceId, Time,
 };
 use tierscope_record::{Meta, Recorder, Recording};
 use tierscope_report::Color;
@@ -92,9 +92,8 @@ fn measure(dir: &std::path::Path, regions: u64, windows: u64) -> Result<Measured
     for number in 0..windows {
         let snapshot = snapshot(&mut rng, number, regions);
         let mappings = (number == 0).then_some(&mappings);
-        let (actions, outcomes, cpu) = (&[], &[], CpuTime::default());
         let ended = Instant::now();
-        recorder.window(&Window { snapshot: &snapshot, mappings, actions, outcomes, cpu })?;
+        recorder.window(&Window { mappings, ..Window::of(&snapshot) })?;
         live.refresh()?;
         live.prepare(SIZE.0, SIZE.1);
         let drawn = terminal.draw(|frame| live.draw(frame));

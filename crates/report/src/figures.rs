@@ -4,8 +4,9 @@ use std::ops::Range as Span;
 
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::{Mapping, Result};
-use tierscope_record::{Metric, Recording};
+use tierscope_record::{Metric, Recording, residence_of};
 
+use crate::tiers::{InMemory, Tiers};
 use crate::view::{View, since_start};
 
 /// Windows whose regions are read, at most, where no metric tells. Evenly spaced ones stand for
@@ -13,7 +14,7 @@ use crate::view::{View, since_start};
 const READ: usize = 1024;
 
 /// Bytes in a window, of what is in view.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
     /// Start of the window, in nanoseconds since the recording began.
     pub(crate) from_ns: u64,
@@ -23,20 +24,24 @@ pub(crate) struct Figures {
     pub(crate) hot: u64,
     /// With at least one sampling hit.
     pub(crate) accessed: u64,
-    /// Resident, if the recording knows (metric `rss_bytes`).
-    pub(crate) resident: Option<u64>,
+    /// In memory, if the recording knows.
+    pub(crate) in_memory: Option<InMemory>,
 }
 
 /// Figures of the windows in view, in order: of all of them where metrics tell, else of up to
-/// [`READ`].
-pub(crate) fn figures(recording: &Recording, view: &View) -> Result<Vec<Figures>> {
+/// [`READ`]; and the tiers that they are about.
+pub(crate) fn figures(recording: &Recording, view: &View) -> Result<(Vec<Figures>, Tiers)> {
     let windows = view.windows(recording)?;
-    let mut mapped = Mapped::default();
-    if !view.is_partial() && told(&recording.metrics(windows.start)?) {
-        return windows.map(|index| from_metrics(recording, index, view, &mut mapped)).collect();
-    }
-    let sample = spread(&windows, READ);
-    sample.map(|index| from_regions(recording, index, view, &mut mapped)).collect()
+    let (mut mapped, mut tiers) = (Mapped::default(), Tiers::of(recording.meta()));
+    let figures = if !view.is_partial() && told(&recording.metrics(windows.start)?) {
+        let sums = &mut (&mut mapped, &mut tiers);
+        let of = |index| from_metrics(recording, index, view, (sums.0, sums.1));
+        windows.map(of).collect::<Result<_>>()?
+    } else {
+        let of = |index| from_regions(recording, index, view, &mut mapped);
+        spread(&windows, READ).map(of).collect::<Result<_>>()?
+    };
+    Ok((figures, tiers))
 }
 
 /// Up to `most` windows, evenly spaced, with the last one.
@@ -60,14 +65,16 @@ fn from_metrics(
     recording: &Recording,
     index: usize,
     view: &View,
-    mapped: &mut Mapped,
+    (mapped, tiers): (&mut Mapped, &mut Tiers),
 ) -> Result<Figures> {
     let mut figures = of_window(recording, index);
     figures.mapped = match view.space {
         None => recording.commits()[index].mapped_bytes,
         Some(_) => mapped.at(recording, index, view)?,
     };
-    for metric in recording.metrics(index)? {
+    let metrics = recording.metrics(index)?;
+    figures.in_memory = InMemory::of(&residence_of(&metrics), tiers, view);
+    for metric in metrics {
         if !metric.space.is_none_or(|space| view.shows(space)) {
             continue;
         }
@@ -75,9 +82,6 @@ fn from_metrics(
         match metric.name.as_str() {
             "hot_bytes" => figures.hot = figures.hot.saturating_add(bytes),
             "accessed_bytes" => figures.accessed = figures.accessed.saturating_add(bytes),
-            "rss_bytes" => {
-                figures.resident = Some(figures.resident.unwrap_or(0).saturating_add(bytes))
-            }
             _ => {}
         }
     }

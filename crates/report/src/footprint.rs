@@ -8,7 +8,7 @@ use crate::figures::Figures;
 const POINTS: usize = 400;
 
 /// A stretch of time: means over its windows, and how hot bytes vary in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Point {
     /// Start, since the recording began.
     pub from_ns: u64,
@@ -18,6 +18,8 @@ pub struct Point {
     pub mapped_bytes: u64,
     /// Bytes resident, if the recording knows.
     pub resident_bytes: Option<u64>,
+    /// Of those, by tier; empty while that is not known.
+    pub tier_bytes: Vec<u64>,
     /// Bytes accessed in a window.
     pub accessed_bytes: u64,
     /// Bytes hot in a window.
@@ -34,27 +36,40 @@ pub(crate) fn points(figures: &[Figures]) -> Vec<Point> {
 }
 
 fn point(windows: &[Figures]) -> Point {
-    let mean = |of: &dyn Fn(&Figures) -> u64| {
-        let sum: u128 = windows.iter().map(|window| u128::from(of(window))).sum();
-        (sum / windows.len() as u128) as u64
-    };
+    let mean = |of: fn(&Figures) -> u64| mean_of(windows.iter().map(of)).unwrap_or(0);
     let hot = || windows.iter().map(|window| window.hot);
-    let known = windows.iter().all(|window| window.resident.is_some());
+    // Where only some windows know, they stand for the others.
+    let known = || windows.iter().filter_map(|window| window.in_memory.as_ref());
+    let resident = || known().map(|memory| memory.bytes);
+    let placed = known().filter(|memory| !memory.tiers.is_empty());
+    let tiers = placed.clone().map(|memory| memory.tiers.len()).max().unwrap_or(0);
+    let tier = |index: usize| {
+        mean_of(placed.clone().map(|memory| memory.tiers.get(index).copied().unwrap_or(0)))
+    };
     Point {
         from_ns: windows[0].from_ns,
         to_ns: windows[windows.len() - 1].to_ns,
-        mapped_bytes: mean(&|w| w.mapped),
-        resident_bytes: known.then(|| mean(&|w| w.resident.unwrap_or(0))),
-        accessed_bytes: mean(&|w| w.accessed),
-        hot_bytes: mean(&|w| w.hot),
+        mapped_bytes: mean(|w| w.mapped),
+        resident_bytes: mean_of(resident()),
+        tier_bytes: (0..tiers).filter_map(tier).collect(),
+        accessed_bytes: mean(|w| w.accessed),
+        hot_bytes: mean(|w| w.hot),
         hot_min: hot().min().unwrap_or(0),
         hot_max: hot().max().unwrap_or(0),
     }
 }
 
+/// `None` of nothing.
+fn mean_of(values: impl Iterator<Item = u64>) -> Option<u64> {
+    let (count, sum) =
+        values.fold((0u128, 0u128), |(count, sum), value| (count + 1, sum + u128::from(value)));
+    (count > 0).then(|| (sum / count) as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tiers::InMemory;
 
     fn window(number: u64, hot: u64) -> Figures {
         Figures { from_ns: number, to_ns: number + 1, mapped: 10, hot, ..Figures::default() }
@@ -66,9 +81,22 @@ mod tests {
         let windows: Vec<_> = (0..801).map(|n| window(n, n % 3)).collect();
         let points = points(&windows);
         assert_eq!(points.len(), 267);
-        let first = points[0];
+        let first = &points[0];
         assert_eq!((first.from_ns, first.to_ns), (0, 3));
         assert_eq!((first.hot_min, first.hot_bytes, first.hot_max), (0, 1, 2));
         assert_eq!((first.mapped_bytes, first.resident_bytes), (10, None));
+        assert!(first.tier_bytes.is_empty());
+    }
+
+    // Nothing is known of the first window, of the second only how much, of the third all.
+    #[test]
+    fn what_is_known_of_some_windows_stands_for_their_point() {
+        let memory =
+            |bytes, tiers: &[u64]| InMemory { bytes, tiers: tiers.into(), ..InMemory::default() };
+        let known = [None, Some(memory(4, &[])), Some(memory(8, &[6, 2]))];
+        let windows: Vec<_> =
+            (0..).zip(known).map(|(n, in_memory)| Figures { in_memory, ..window(n, 0) }).collect();
+        let point = point(&windows);
+        assert_eq!((point.resident_bytes, &*point.tier_bytes), (Some(6), &[6, 2][..]));
     }
 }

@@ -22,6 +22,7 @@ mod regions;
 mod style;
 mod summary;
 pub mod svg;
+mod tiers;
 mod view;
 mod wss;
 
@@ -32,6 +33,7 @@ pub use json::write_json;
 pub use names::ranges_named;
 pub use regions::{RegionRow, Regions, RegionsOptions, Sort, SpaceHot, regions};
 pub use style::{Color, Style, When};
-pub use summary::{MachineFacts, SpaceSummary, Spread, Summary, summary};
+pub use summary::{MachineFacts, SpaceSummary, Spread, Summary, TierSummary, summary};
+pub use tiers::TierName;
 pub use view::View;
 pub use wss::{Percentile, Wss, wss};

@@ -8,10 +8,11 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::{Mappings, Result, SpaceId};
-use tierscope_record::{Commit, Recording};
+use tierscope_record::{Commit, Metric, Recording, residence_of};
 
 use crate::human::{self, unless_closed};
 use crate::style::Style;
+use crate::tiers::{InMemory, NOT_TOLD, TierName, Tiers};
 use crate::view::View;
 
 /// How a number varies over the windows.
@@ -79,6 +80,16 @@ pub struct SpaceSummary {
     pub regions: Spread,
 }
 
+/// Bytes of a tier.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TierSummary {
+    /// The tier.
+    #[serde(flatten)]
+    pub tier: TierName,
+    /// Resident bytes in it, over the windows of which that is known.
+    pub bytes: Spread,
+}
+
 /// The summary of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
@@ -114,6 +125,13 @@ pub struct Summary {
     pub damage: Option<String>,
     /// Bytes mapped; the whole target whatever the view.
     pub mapped_bytes: Spread,
+    /// Bytes in memory, of the windows that tell; `None` if the recording does not, or only some
+    /// addresses are in view.
+    pub resident_bytes: Option<Spread>,
+    /// Of those, by tier; empty if the recording does not say.
+    pub tiers: Vec<TierSummary>,
+    /// Pages that places were estimated from, of the space with the fewest; 0 if all were counted.
+    pub pages_drawn: u64,
     /// Bytes whose frequency is at least [`HOT_FREQUENCY`].
     pub hot_bytes: Spread,
     /// Regions.
@@ -126,6 +144,9 @@ pub struct Summary {
     pub target_cpu: Option<f64>,
     /// By space.
     pub spaces: Vec<SpaceSummary>,
+    /// Whether only some addresses are in view.
+    #[serde(skip)]
+    partial: bool,
 }
 
 /// Regions and hot bytes of a space in one window.
@@ -144,8 +165,11 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     let windows = view.windows(recording)?;
     let commits = &recording.commits()[windows.clone()];
     let mut figures = Vec::with_capacity(commits.len());
+    let (mut tiers, mut in_memory) = (Tiers::of(recording.meta()), Vec::new());
     for index in windows.clone() {
-        figures.push(figures_of(recording, index, view)?);
+        let metrics = recording.metrics(index)?;
+        in_memory.extend(InMemory::of(&residence_of(&metrics), &mut tiers, view));
+        figures.push(figures_of(recording, index, &metrics, view)?);
     }
     let sum = |of: fn(&Figures) -> u64| {
         let window = |spaces: &BTreeMap<SpaceId, Figures>| spaces.values().map(of).sum();
@@ -158,6 +182,8 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     summary.windows = commits.len() as u64;
     summary.duration_ns = commits[commits.len() - 1].end.0.saturating_sub(commits[0].start.0);
     summary.mapped_bytes = Spread::of(&mapped);
+    summary.partial = view.is_partial();
+    summary.set_residence(&in_memory, &tiers);
     summary.hot_bytes = sum(|of| of.hot);
     summary.regions = sum(|of| of.regions);
     summary.profiler_cpu = profiler_cpu;
@@ -196,12 +222,16 @@ fn about(recording: &Recording) -> Summary {
         ended: recording.is_ended(),
         damage: recording.damage().map(ToString::to_string),
         mapped_bytes: Spread::default(),
+        resident_bytes: None,
+        tiers: Vec::new(),
+        pages_drawn: 0,
         hot_bytes: Spread::default(),
         regions: Spread::default(),
         hot_frequency: HOT_FREQUENCY,
         profiler_cpu: None,
         target_cpu: None,
         spaces: Vec::new(),
+        partial: false,
     }
 }
 
@@ -209,6 +239,7 @@ fn about(recording: &Recording) -> Summary {
 fn figures_of(
     recording: &Recording,
     index: usize,
+    metrics: &[Metric],
     view: &View,
 ) -> Result<BTreeMap<SpaceId, Figures>> {
     let mut spaces = BTreeMap::<SpaceId, Figures>::new();
@@ -223,7 +254,7 @@ fn figures_of(
         }
         return Ok(spaces);
     }
-    for metric in recording.metrics(index)? {
+    for metric in metrics {
         let Some(space) = metric.space.filter(|space| view.shows(*space)) else { continue };
         let of = spaces.entry(space).or_default();
         match metric.name.as_str() {
@@ -293,6 +324,38 @@ fn cpu_shares(commits: &[Commit]) -> (Option<f64>, Option<f64>) {
 }
 
 impl Summary {
+    fn set_residence(&mut self, in_memory: &[InMemory], tiers: &Tiers) {
+        let spread = |of: &mut dyn Iterator<Item = u64>| Spread::of(&of.collect::<Vec<_>>());
+        let known = !in_memory.is_empty();
+        self.resident_bytes = known.then(|| spread(&mut in_memory.iter().map(|m| m.bytes)));
+        let placed = || in_memory.iter().filter(|memory| !memory.tiers.is_empty());
+        if let Some(last) = placed().next_back() {
+            self.pages_drawn = last.drawn;
+            let bytes = |index: usize| {
+                let of = |memory: &InMemory| memory.tiers.get(index).copied().unwrap_or(0);
+                spread(&mut placed().map(of))
+            };
+            let tier = |(index, tier): (usize, &TierName)| TierSummary {
+                tier: tier.clone(),
+                bytes: bytes(index),
+            };
+            self.tiers = tiers.names.iter().enumerate().map(tier).collect();
+        }
+    }
+
+    /// How resident bytes and tiers are known, or that they are not.
+    pub(crate) fn residence_text(&self) -> String {
+        match (&self.resident_bytes, self.tiers.is_empty(), self.pages_drawn) {
+            (None, ..) if self.partial => {
+                "resident bytes and tiers: known of whole processes only".into()
+            }
+            (None, ..) => NOT_TOLD.into(),
+            (Some(_), true, _) => "tiers: not in this recording".into(),
+            (Some(_), false, 0) => "tiers: all resident pages counted".into(),
+            (Some(_), false, drawn) => format!("tiers: estimated from {drawn} pages at the end"),
+        }
+    }
+
     /// For people. A closed pipe is no error.
     ///
     /// # Errors
@@ -327,6 +390,7 @@ impl Summary {
             ("instrument", named(&self.instrument, &self.settings)),
             ("intervals", self.intervals()),
             ("machine", self.machine_text()),
+            ("tiers", self.tiers_text()),
             ("command", self.command.clone()),
         ];
         facts.extend(self.annotations.iter().map(|(name, value)| (name.as_str(), value.clone())));
@@ -347,6 +411,10 @@ impl Summary {
         format!("{sampling} sampling, {window} window")
     }
 
+    fn tiers_text(&self) -> String {
+        self.tiers.iter().map(|tier| tier.tier.text()).collect::<Vec<_>>().join(", ")
+    }
+
     fn machine_text(&self) -> String {
         let levels = self.machine.page_table_levels.map(|levels| {
             let proven: Vec<_> = self.machine.proven_levels.iter().map(u8::to_string).collect();
@@ -365,9 +433,16 @@ impl Summary {
         heads.iter().try_for_each(|head| write!(out, " {head:>10}"))?;
         writeln!(out)?;
         write_spread(out, "mapped", &self.mapped_bytes, human::bytes)?;
+        if let Some(resident) = &self.resident_bytes {
+            write_spread(out, "resident", resident, human::bytes)?;
+        }
+        for tier in &self.tiers {
+            write_spread(out, &tier.tier.short(), &tier.bytes, human::bytes)?;
+        }
         write_spread(out, "hot", &self.hot_bytes, human::bytes)?;
         write_spread(out, "regions", &self.regions, |n| n.to_string())?;
         writeln!(out, "hot: frequency of at least {}", human::percent(self.hot_frequency))?;
+        writeln!(out, "{}", self.residence_text())?;
         writeln!(out, "CPU: {}", self.cpu())
     }
 

@@ -15,6 +15,7 @@ use crate::figures::{Figures, figures};
 use crate::footprint::{Point, points};
 use crate::human::{self, unless_closed};
 use crate::style::Style;
+use crate::tiers::TierName;
 use crate::view::View;
 
 /// A share of the windows, and the bytes that they do not exceed.
@@ -56,6 +57,8 @@ pub struct Wss {
     pub percentiles: Vec<Percentile>,
     /// The same over time, in at most 400 points.
     pub over_time: Vec<Point>,
+    /// What the points' bytes by tier are of.
+    pub tiers: Vec<TierName>,
 }
 
 /// The percentiles that people are shown.
@@ -67,7 +70,7 @@ const SHOWN: [u8; 11] = [0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100];
 /// As [`crate::summary`].
 pub fn wss(recording: &Recording, view: &View) -> Result<Wss> {
     let windows = view.windows(recording)?;
-    let figures = figures(recording, view)?;
+    let (figures, tiers) = figures(recording, view)?;
     let mean = |of: fn(&Figures) -> u64| {
         let sum: u128 = figures.iter().map(|window| u128::from(of(window))).sum();
         (sum / figures.len().max(1) as u128) as u64
@@ -85,6 +88,7 @@ pub fn wss(recording: &Recording, view: &View) -> Result<Wss> {
         hot_mean: mean(|window| window.hot),
         percentiles: percentiles(&figures),
         over_time: points(&figures),
+        tiers: tiers.names,
     })
 }
 

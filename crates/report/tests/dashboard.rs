@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, CpuTime, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time,
+    Backing, CpuTime, Mapping, Mappings, Node, OnNode, Placed, Range, Region, Residence, Snapshot,
+    Space, SpaceId, SpaceResidence, Time,
 };
 use tierscope_record::{Memory, Meta, Metric, Recorder, Recording};
 use tierscope_report::metrics::Collector;
@@ -23,11 +24,14 @@ fn exposition() -> String {
     let cpu = CpuTime { profiler: Duration::from_millis(3), ..CpuTime::default() };
     let mut memory = Memory::default();
     let mut recorder = Recorder::create_in(&mut memory, &Meta::default()).unwrap();
-    let space = Some(SpaceId(0));
-    recorder.metric(Metric { time: end, name: "tier0_bytes".into(), space, value: 4096.0 });
-    let (actions, outcomes) = (&[][..], &[][..]);
+    recorder.metric(Metric { time: end, name: "of_others".into(), space: None, value: 1.0 });
+    let on = OnNode { node: Node(0), bytes: 4096 };
+    let placed = Some(Placed { taken: end, nodes: vec![on], drawn: 0 });
+    let of = SpaceResidence { space: SpaceId(0), taken: end, bytes: 4096, placed };
+    let residence = Residence { tiers: Vec::new(), spaces: vec![of] };
+    let residence = Some(&residence);
     let mappings = Some(&layout);
-    recorder.window(&Window { snapshot: &snapshot, mappings, actions, outcomes, cpu }).unwrap();
+    recorder.window(&Window { mappings, cpu, residence, ..Window::of(&snapshot) }).unwrap();
     recorder.finish().unwrap();
     let recording = Recording::from_source(Box::new(memory)).unwrap();
     let mut collector = Collector::default();

@@ -8,7 +8,8 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, CpuTime, Level, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time,
+    Backing, CpuTime, Level, Mapping, Mappings, Node, OnNode, Placed, Range, Region, Residence,
+    Snapshot, Space, SpaceId, SpaceResidence, Time,
 };
 use tierscope_record::{Memory, Meta, Recorder, Recording};
 use tierscope_report::Color;
@@ -80,7 +81,7 @@ fn record(windows: std::ops::Range<u64>, processes: u32, recorder: &mut Recorder
         let snapshot = snapshot(number, processes);
         let mappings = (number == 0).then(|| mappings(processes));
         let mappings = mappings.as_ref();
-        let window = Window { snapshot: &snapshot, mappings, actions: &[], outcomes: &[], cpu };
+        let window = Window { mappings, cpu, ..Window::of(&snapshot) };
         recorder.window(&window).expect("memory takes all");
     }
 }
@@ -131,7 +132,7 @@ fn press(live: &mut Live, keys: &str) {
 /// Compares with `golden`, a line each; shows the whole screen if it differs.
 fn check(live: &mut Live, golden: &str) {
     let golden: Vec<&str> = golden.trim_matches('\n').lines().map(str::trim_end).collect();
-    let shown = screen(live, 80, 20);
+    let shown = screen(live, 80, 21);
     assert!(shown == golden, "the screen is\n{}\nand not\n{}", shown.join("\n"), golden.join("\n"));
 }
 
@@ -143,7 +144,8 @@ fn regions_hottest_first() {
         "
 redis[100]  telescope bounded, 25 ms / 1 s                                ended
 window 8 of 8 at 8 s · profiler 1.0 % of a CPU (mean 7.2 %) · target 80.0 %
-mapped 9 MiB · hot 2 MiB (22.2 %) · 4 regions · tier placement unknown
+mapped 9 MiB · hot 2 MiB (22.2 %) · 4 regions
+resident bytes and tiers: not in this recording
   heat of all: 9 MiB, 1.2 MiB a row, 1 window a column
 0x555555800000                                          %-.....% [heap]
 0x555555940000                                          .*+..... [heap]
@@ -176,7 +178,8 @@ fn from_process_to_mapping_to_region_and_back() {
         "
 redis[100]  telescope bounded, 25 ms / 1 s                                ended
 window 8 of 8 at 8 s · profiler 1.0 % of a CPU (mean 7.2 %) · target 80.0 %
-mapped 18 MiB · hot 2 MiB (11.1 %) · 5 regions · tier placement unknown
+mapped 18 MiB · hot 2 MiB (11.1 %) · 5 regions
+resident bytes and tiers: not in this recording
   heat of all: 18 MiB, 3 MiB a row, 1 window a column
 0x555555800000                                          ===....= redis[100]
 0x555555b00000                                          ...===.. [heap]
@@ -197,27 +200,27 @@ mapped 18 MiB · hot 2 MiB (11.1 %) · 5 regions · tier placement unknown
 ",
     );
     live.update(Key::Enter);
-    let lines = screen(&mut live, 80, 20);
-    assert_eq!(lines[3], "  heat of all ▸ redis[100]: 9 MiB, 1.2 MiB a row, 1 window a column");
-    assert_eq!(lines[13], "▶ mappings by heat: 1 to 2 of 2");
-    assert_eq!(lines[15], "0x7ffc00000000     1 MiB =  25.0 %     1 MiB             [stack]");
-    assert_eq!(lines[16], "0x555555800000     8 MiB -  14.3 %     1 MiB             [heap]");
+    let lines = screen(&mut live, 80, 21);
+    assert_eq!(lines[4], "  heat of all ▸ redis[100]: 9 MiB, 1.2 MiB a row, 1 window a column");
+    assert_eq!(lines[14], "▶ mappings by heat: 1 to 2 of 2");
+    assert_eq!(lines[16], "0x7ffc00000000     1 MiB =  25.0 %     1 MiB             [stack]");
+    assert_eq!(lines[17], "0x555555800000     8 MiB -  14.3 %     1 MiB             [heap]");
     live.update(Key::Down);
     live.update(Key::Enter);
-    let lines = screen(&mut live, 80, 20);
+    let lines = screen(&mut live, 80, 21);
     assert_eq!(
-        lines[3],
+        lines[4],
         "  heat of all ▸ redis[100] ▸ [heap]: 8 MiB, 1 MiB a row, 1 window a column"
     );
-    assert_eq!(lines[4], "0x555555800000                                          @......@ [heap]");
-    assert_eq!(lines[13], "▶ regions by heat: 1 to 3 of 3");
+    assert_eq!(lines[5], "0x555555800000                                          @......@ [heap]");
+    assert_eq!(lines[14], "▶ regions by heat: 1 to 3 of 3");
     live.update(Key::Enter);
-    let lines = screen(&mut live, 100, 20);
-    assert!(lines[3].contains("▸ [heap] ▸ 0x555555800000-0x555555900000: 1 MiB, 128 KiB a row"));
+    let lines = screen(&mut live, 100, 21);
+    assert!(lines[4].contains("▸ [heap] ▸ 0x555555800000-0x555555900000: 1 MiB, 128 KiB a row"));
     (0..3).for_each(|_| live.update(Key::Esc));
-    assert_eq!(screen(&mut live, 80, 20)[13], "▶ processes by heat: 1 to 2 of 2");
+    assert_eq!(screen(&mut live, 80, 21)[14], "▶ processes by heat: 1 to 2 of 2");
     live.update(Key::Esc);
-    assert_eq!(screen(&mut live, 80, 20)[13], "▶ processes by heat: 1 to 2 of 2");
+    assert_eq!(screen(&mut live, 80, 21)[14], "▶ processes by heat: 1 to 2 of 2");
 }
 
 // Seconds 1, 2, 3, … of the recording; from 0 at double speed.
@@ -226,7 +229,7 @@ fn a_replay_plays_pauses_and_seeks() {
     let start = Start::Replay { from: Duration::ZERO, speed: 2.0 };
     let mut live = Live::new(recording(8, 1, true), start, Color::None);
     let at = |live: &mut Live| {
-        let lines = screen(live, 80, 20);
+        let lines = screen(live, 80, 21);
         let window = lines[1].split(" at ").next().unwrap().to_string();
         (window, lines[0].rsplit("  ").next().unwrap().trim().to_string())
     };
@@ -253,14 +256,14 @@ fn a_replay_plays_pauses_and_seeks() {
 #[test]
 fn a_screen_of_the_newest_goes_along_unless_it_is_held() {
     let mut live = Live::new(recording(8, 1, false), Start::Newest, Color::None);
-    assert!(screen(&mut live, 80, 20)[0].ends_with("following"));
+    assert!(screen(&mut live, 80, 21)[0].ends_with("following"));
     press(&mut live, " ");
-    assert!(screen(&mut live, 80, 20)[0].ends_with("paused"));
+    assert!(screen(&mut live, 80, 21)[0].ends_with("paused"));
     press(&mut live, " ");
     live.end("the target has ended; q quits");
-    let lines = screen(&mut live, 80, 20);
+    let lines = screen(&mut live, 80, 21);
     assert!(lines[0].ends_with("ended"), "{}", lines[0]);
-    assert_eq!(lines[19], "the target has ended; q quits");
+    assert_eq!(lines[20], "the target has ended; q quits");
     assert!(!live.quits());
     press(&mut live, "q");
     assert!(live.quits());
@@ -270,29 +273,29 @@ fn a_screen_of_the_newest_goes_along_unless_it_is_held() {
 #[test]
 fn zooms_time_and_addresses() {
     let mut live = replay(100, 1);
-    screen(&mut live, 80, 20);
+    screen(&mut live, 80, 21);
     press(&mut live, "Z");
-    let lines = screen(&mut live, 80, 20);
-    assert_eq!(lines[3], "  heat of all: 9 MiB, 1.2 MiB a row, 2 windows a column");
-    assert_eq!(lines[12].split_whitespace().collect::<Vec<_>>(), ["4", "s", "1", "min", "40", "s"]);
+    let lines = screen(&mut live, 80, 21);
+    assert_eq!(lines[4], "  heat of all: 9 MiB, 1.2 MiB a row, 2 windows a column");
+    assert_eq!(lines[13].split_whitespace().collect::<Vec<_>>(), ["4", "s", "1", "min", "40", "s"]);
     press(&mut live, "z+");
-    let lines = screen(&mut live, 80, 20);
-    assert_eq!(lines[3], "  heat of all: 4.5 MiB, zoomed, 640 KiB a row, 1 window a column");
-    assert!(lines[4].starts_with("0x555555a40000"), "{}", lines[4]);
+    let lines = screen(&mut live, 80, 21);
+    assert_eq!(lines[4], "  heat of all: 4.5 MiB, zoomed, 640 KiB a row, 1 window a column");
+    assert!(lines[5].starts_with("0x555555a40000"), "{}", lines[5]);
     live.update(Key::Tab);
     live.update(Key::Up);
-    let lines = screen(&mut live, 80, 20);
-    assert!(lines[4].starts_with("0x5555559a0000"), "{}", lines[4]);
+    let lines = screen(&mut live, 80, 21);
+    assert!(lines[5].starts_with("0x5555559a0000"), "{}", lines[5]);
     press(&mut live, "0");
-    assert!(screen(&mut live, 80, 20)[4].starts_with("0x555555800000"));
+    assert!(screen(&mut live, 80, 21)[5].starts_with("0x555555800000"));
 }
 
 #[test]
 fn sorts_and_tabulates() {
     let mut live = replay(8, 1);
     let first = |live: &mut Live| {
-        let lines = screen(live, 80, 20);
-        (lines[13].clone(), lines[15].split_whitespace().next().unwrap().to_string())
+        let lines = screen(live, 80, 21);
+        (lines[14].clone(), lines[16].split_whitespace().next().unwrap().to_string())
     };
     let is = |title: &str, start: &str| (format!("▶ {title}"), start.to_string());
     press(&mut live, "ss");
@@ -303,12 +306,41 @@ fn sorts_and_tabulates() {
     assert_eq!(first(&mut live), is("mappings by address: 1 to 2 of 2", "0x555555800000"));
 }
 
+// Two processes: of one it is known where its pages are, of the other only how many there are.
+#[test]
+fn totals_are_told_by_tier() {
+    let on = |node, mib: u64| OnNode { node: Node(node), bytes: mib * MIB };
+    let memory = |id, mib: u64, placed| SpaceResidence {
+        space: SpaceId(id),
+        taken: Time(0),
+        bytes: mib * MIB,
+        placed,
+    };
+    let placed = Placed { taken: Time(0), nodes: vec![on(0, 5), on(2, 1)], drawn: 0 };
+    let spaces = vec![memory(0, 6, Some(placed)), memory(1, 2, None)];
+    let residence = Residence { tiers: Vec::new(), spaces };
+    let mut memory = Memory::default();
+    let mut meta = meta();
+    meta.machine.tiers = vec![vec![Node(0)], vec![Node(2)]];
+    let mut recorder = Recorder::create_in(&mut memory, &meta).unwrap();
+    let (snapshot, mappings) = (snapshot(0, 2), mappings(2));
+    let window = Window { mappings: Some(&mappings), ..Window::of(&snapshot) };
+    recorder.window(&Window { residence: Some(&residence), ..window }).unwrap();
+    recorder.finish().unwrap();
+    let recording = Recording::from_source(Box::new(memory)).unwrap();
+    let mut live = Live::new(recording, Start::Newest, Color::None);
+    assert_eq!(
+        screen(&mut live, 100, 21)[3],
+        "resident 8 MiB · tier 0 (node 0) 5 MiB · tier 1 (node 2) 1 MiB · 2 MiB not looked at yet"
+    );
+}
+
 #[test]
 fn says_what_is_missing() {
     let mut live = Live::new(recording(0, 1, false), Start::Newest, Color::None);
-    assert_eq!(screen(&mut live, 80, 20)[2], "waiting for the first window to end");
-    let lines = screen(&mut live, 59, 20);
-    assert_eq!(lines[0], "too small: 59 × 20");
+    assert_eq!(screen(&mut live, 80, 21)[2], "waiting for the first window to end");
+    let lines = screen(&mut live, 59, 21);
+    assert_eq!(lines[0], "too small: 59 × 21");
     assert_eq!(lines[1], "at least 60 × 16 needed");
     let mut live = replay(8, 1);
     press(&mut live, "?");
@@ -326,13 +358,13 @@ fn colours_are_those_of_the_reports() {
     {
         let start = Start::Replay { from: Duration::from_secs(3600), speed: 1.0 };
         let mut live = Live::new(recording(8, 1, true), start, color);
-        while !live.prepare(80, 20) {}
-        let mut terminal = Terminal::new(TestBackend::new(80, 20)).unwrap();
+        while !live.prepare(80, 21) {}
+        let mut terminal = Terminal::new(TestBackend::new(80, 21)).unwrap();
         terminal.draw(|frame| live.draw(frame)).unwrap();
         let buffer = terminal.backend().buffer();
         // Row 6 holds the MiB that window 7 of 8 hit, and no other.
-        assert_eq!(buffer[(62, 9)].bg, hottest);
-        assert_ne!(buffer[(61, 9)].bg, hottest);
+        assert_eq!(buffer[(62, 10)].bg, hottest);
+        assert_ne!(buffer[(61, 10)].bg, hottest);
     }
 }
 
@@ -375,8 +407,8 @@ proptest! {
         live.update(Key::Char('x'));
         (0..40).for_each(|_| live.update(Key::Esc));
         press(&mut live, "0");
-        let lines = screen(&mut live, 80, 20);
-        prop_assert!(lines[3].contains("heat of all: 18 MiB"), "{}", lines[3]);
+        let lines = screen(&mut live, 80, 21);
+        prop_assert!(lines[4].contains("heat of all: 18 MiB"), "{}", lines[4]);
         prop_assert!(!live.quits());
     }
 }

@@ -12,8 +12,10 @@ use tierscope_report::metrics::Collector;
 /// What is ready to be answered with.
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
-    /// The recording that is newest.
+    /// The newest recording that has a window; before there is one, the newest.
     pub(super) recording: PathBuf,
+    /// The name of the recording that it goes on from, if that is there.
+    pub(super) before: Option<String>,
     /// The exposition of its last window.
     pub(super) metrics: Arc<[u8]>,
     /// Changes with every window.
@@ -45,12 +47,14 @@ impl Board {
 pub(super) struct Follower {
     place: PathBuf,
     now: Option<(PathBuf, Recording)>,
+    /// The recording that the page shows, and the one that it goes on from.
+    shown: Option<(PathBuf, Option<PathBuf>)>,
     collector: Collector,
 }
 
 impl Follower {
     pub(super) fn new(place: PathBuf) -> Self {
-        Self { place, now: None, collector: Collector::default() }
+        Self { place, now: None, shown: None, collector: Collector::default() }
     }
 
     /// Looks, and puts what there is on the board. Only a pass over the last window is made, by
@@ -75,10 +79,18 @@ impl Follower {
         self.ready()
     }
 
-    fn ready(&self) -> Found {
+    fn ready(&mut self) -> Found {
         let Some((path, recording)) = &self.now else { return Ok(None) };
+        // A recording that has just begun has nothing to show: the one before stays until then.
+        let shown = match self.shown.take() {
+            Some(shown) if shown.0 == *path || recording.commits().is_empty() => shown,
+            _ => (path.clone(), predecessor(&self.place, path)?),
+        };
+        let name = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+        let before = shown.1.as_ref().and_then(name);
+        let newest = self.shown.insert(shown).0.clone();
         let metrics = self.collector.render(recording)?.into_bytes().into();
-        Ok(Some(Ready { recording: path.clone(), metrics, tag: html::tag(recording) }))
+        Ok(Some(Ready { recording: newest, before, metrics, tag: html::tag(recording) }))
     }
 
     /// Opens what comes after the present recording, each counted to its end; whether there was
@@ -125,6 +137,12 @@ impl Follower {
     }
 }
 
+/// The recording of the series that comes before the one at `path`.
+fn predecessor(place: &Path, path: &Path) -> Result<Option<PathBuf>> {
+    let earlier = by_name(place)?.into_iter().map(|(_, member)| member.path);
+    Ok(earlier.take_while(|earlier| earlier != path).last())
+}
+
 /// The recordings that can be asked for by name; none where there is only one.
 pub(super) fn by_name(place: &Path) -> Result<Vec<(String, tierscope_record::series::Member)>> {
     if !is_series(place) {
@@ -142,16 +160,14 @@ mod tests {
     use super::*;
     use std::time::{Duration, UNIX_EPOCH};
     use tierscope_core::drive::{Sink, Window};
-    use tierscope_core::{CpuTime, Snapshot, Time};
+    use tierscope_core::{Snapshot, Time};
     use tierscope_record::series::{Retention, SeriesRecorder};
     use tierscope_record::{Meta, Recorder};
 
     fn pass(sink: &mut dyn Sink, index: u64) {
         let at = |second: u64| Time(second * 1_000_000_000);
         let snapshot = Snapshot { start: at(index), end: at(index + 1), ..Snapshot::default() };
-        let (actions, outcomes, cpu) = (&[][..], &[][..], CpuTime::default());
-        let window = Window { snapshot: &snapshot, mappings: None, actions, outcomes, cpu };
-        sink.window(&window).unwrap();
+        sink.window(&Window::of(&snapshot)).unwrap();
     }
 
     /// Windows counted by what is on the board.
@@ -197,6 +213,30 @@ mod tests {
         let newest = board.read().unwrap().unwrap().recording;
         assert_eq!(Some(newest), tierscope_record::series::newest(dir.path()).unwrap());
         assert_eq!(by_name(dir.path()).unwrap().len(), 5);
+    }
+
+    // Two recorders one after the other: the second begins a recording of its own.
+    #[test]
+    fn a_page_goes_on_until_the_next_recording_has_a_window() {
+        let dir = tempfile::tempdir().unwrap();
+        let keep = Retention { age: Some(Duration::from_secs(48)), bytes: None };
+        let wall = || UNIX_EPOCH;
+        let mut series = SeriesRecorder::create(dir.path(), &Meta::default(), keep, wall).unwrap();
+        let (board, mut follower) = (Board::new(), Follower::new(dir.path().into()));
+        pass(&mut series, 0);
+        follower.look(&board);
+        let shown = || board.read().unwrap().unwrap();
+        let first = shown();
+        assert_eq!(first.before, None);
+        drop(series);
+        let mut next = SeriesRecorder::create(dir.path(), &Meta::default(), keep, wall).unwrap();
+        follower.look(&board);
+        assert_eq!(shown().recording, first.recording, "the next one has nothing to show yet");
+        pass(&mut next, 1);
+        follower.look(&board);
+        let name = first.recording.file_name().unwrap().to_str().unwrap().to_owned();
+        assert_ne!(shown().recording, first.recording);
+        assert_eq!(shown().before, Some(name));
     }
 
     #[test]

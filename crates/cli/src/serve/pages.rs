@@ -1,6 +1,6 @@
 //! The page and its data, made when asked for and kept until the recording has grown.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use tierscope_core::Result;
@@ -11,6 +11,15 @@ use super::http::Response;
 
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
+
+/// Which recording, and where its page is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The recording.
+    pub(super) path: PathBuf,
+    /// The page of the recording that it goes on from, relative to its own.
+    pub(super) before: Option<String>,
+}
 
 /// Which part is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +36,7 @@ pub(super) enum Part {
 pub(super) struct Pages(Mutex<Option<Made>>);
 
 struct Made {
-    path: PathBuf,
+    place: Place,
     recording: Recording,
     tag: String,
     page: Option<Response>,
@@ -35,15 +44,15 @@ struct Made {
 }
 
 impl Pages {
-    /// A part of the recording at `path`.
+    /// A part of the recording at `place`.
     ///
     /// # Errors
     /// As [`html::page`] and [`html::data`].
-    pub(super) fn answer(&self, path: &Path, part: Part) -> Result<Response> {
+    pub(super) fn answer(&self, place: &Place, part: Part) -> Result<Response> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut made = match kept.take().filter(|made| made.path == path) {
+        let mut made = match kept.take().filter(|made| made.place == *place) {
             Some(made) => made,
-            None => Made::open(path)?,
+            None => Made::open(place)?,
         };
         made.refresh()?;
         let response = made.answer(part);
@@ -53,10 +62,10 @@ impl Pages {
 }
 
 impl Made {
-    fn open(path: &Path) -> Result<Self> {
-        let recording = Recording::open(path)?;
+    fn open(place: &Place) -> Result<Self> {
+        let recording = Recording::open(&place.path)?;
         let tag = html::tag(&recording);
-        Ok(Self { path: path.into(), recording, tag, page: None, data: None })
+        Ok(Self { place: place.clone(), recording, tag, page: None, data: None })
     }
 
     fn refresh(&mut self) -> Result<()> {
@@ -76,7 +85,8 @@ impl Made {
         if let Some(response) = kept {
             return Ok(response.clone());
         }
-        let options = html::Options::live();
+        let before = self.place.before.clone();
+        let options = html::Options { before, ..html::Options::live() };
         let (mime, text) = match part {
             Part::Page => (HTML, html::page(&self.recording, &options, html::Data::Url("data"))?),
             Part::Data => (JSON, html::data(&self.recording, &options)?),

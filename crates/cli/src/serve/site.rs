@@ -1,6 +1,6 @@
 //! What is found under which path.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 use serde_json::json;
@@ -9,7 +9,7 @@ use tierscope_report::metrics;
 
 use super::follow::{Board, by_name};
 use super::http::{Request, Response, Status};
-use super::pages::{Pages, Part};
+use super::pages::{Pages, Part, Place};
 
 /// Everything that can be asked for.
 pub(super) struct Site {
@@ -57,14 +57,17 @@ impl Site {
 
     fn newest(&self, part: Part) -> Response {
         match self.board.read() {
-            Ok(Some(ready)) => self.page(&ready.recording, part),
+            Ok(Some(ready)) => {
+                let before = ready.before.map(|name| format!("recordings/{name}/"));
+                self.page(&Place { path: ready.recording, before }, part)
+            }
             Ok(None) => nothing_yet(),
             Err(error) => failed(&error),
         }
     }
 
-    fn page(&self, recording: &Path, part: Part) -> Response {
-        self.pages.answer(recording, part).unwrap_or_else(|error| failed(&error))
+    fn page(&self, place: &Place, part: Part) -> Response {
+        self.pages.answer(place, part).unwrap_or_else(|error| failed(&error))
     }
 
     /// `/recordings/NAME/` and `/recordings/NAME/data`. A name is looked for among those that are
@@ -77,9 +80,13 @@ impl Site {
             _ => return Response::text(Status::NotFound, "there is no such page; see /"),
         };
         let name = asked.map_or("", |(name, _)| name);
-        let found = by_name(&self.place).map(|all| all.into_iter().find(|(of, _)| of == name));
+        let found = by_name(&self.place).map(|all| {
+            let at = all.iter().position(|(of, _)| of == name)?;
+            let before = at.checked_sub(1).map(|before| format!("../{}/", all[before].0));
+            Some(Place { path: all[at].1.path.clone(), before })
+        });
         match found {
-            Ok(Some((_, member))) => self.page(&member.path, part),
+            Ok(Some(place)) => self.page(&place, part),
             Ok(None) => Response::text(Status::NotFound, "no such recording; see /recordings"),
             Err(error) => failed(&error),
         }

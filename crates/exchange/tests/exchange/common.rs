@@ -99,8 +99,7 @@ pub(crate) fn record(windows: &[Seen]) -> Recording {
     for (index, seen) in windows.iter().enumerate() {
         let mappings = (index == 0).then_some(&layout);
         let (snapshot, cpu) = (&seen.snapshot, seen.cpu);
-        let window = Window { snapshot, mappings, actions: &[], outcomes: &[], cpu };
-        recorder.window(&window).unwrap();
+        recorder.window(&Window { mappings, cpu, ..Window::of(snapshot) }).unwrap();
     }
     recorder.finish().unwrap();
     Recording::from_source(Box::new(memory)).unwrap()

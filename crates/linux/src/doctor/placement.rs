@@ -4,11 +4,12 @@ use super::{Check, Finding, Scene};
 
 const GROUP: &str = "placement";
 
-pub(super) fn checks() -> [Check<()>; 7] {
+pub(super) fn checks() -> [Check<()>; 8] {
     let group = GROUP;
     [
         Check { id: "numa", group, title: "NUMA nodes", look: numa },
         Check { id: "tiers", group, title: "memory tiers", look: tiers },
+        Check { id: "numa-maps", group, title: "pages by node", look: numa_maps },
         Check { id: "demotion", group, title: "demotion by the kernel", look: demotion },
         Check { id: "numa-balancing", group, title: "NUMA balancing", look: balancing },
         Check { id: "move-pages", group, title: "move_pages", look: move_pages },
@@ -64,6 +65,16 @@ fn tiers(scene: &Scene, (): &()) -> Finding {
             "all memory is alike to the kernel: tiers come from HMAT, CXL or dax kmem",
         ),
         _ => Finding::present(shown.join(", ")),
+    }
+}
+
+fn numa_maps(scene: &Scene, (): &()) -> Finding {
+    match scene.exists("/proc/self/numa_maps") {
+        true => Finding::present("recordings hold how much of each process is on which node"),
+        false => Finding::missing(
+            scene.lack("CONFIG_NUMA"),
+            "none needed for recording: totals per tier are left out",
+        ),
     }
 }
 
@@ -146,6 +157,8 @@ mod tests {
                 ("tiers", &[(TIER, "0\n"), (SLOW, "1\n")], Present, "memory_tier22: 1"),
                 ("tiers", &[(TIER, "0-1\n"), (SLOW, "\n")], Limited, "one tier"),
                 ("tiers", &[], Missing, "6.1"),
+                ("numa-maps", &[("/proc/self/numa_maps", "")], Present, "which node"),
+                ("numa-maps", &[], Missing, "CONFIG_NUMA"),
                 ("demotion", &[(DEMOTION, "true\n")], Present, "on"),
                 ("demotion", &[(DEMOTION, "false\n")], Limited, "echo true"),
                 ("demotion", &[], Missing, "demote"),

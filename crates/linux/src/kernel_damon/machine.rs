@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, Clock, CpuTime, Mappings, Missing, Ports, RegionSource, Result, Target, Time, Wake,
+    AccessBits, Clock, CpuTime, Mappings, Missing, Ports, RegionSource, Residence, Result, Target,
+    Time, Wake,
 };
 
 use super::KernelDamon;
@@ -61,5 +62,9 @@ impl Ports for WithKernelDamon {
 
     fn region_source(&mut self) -> Result<&mut dyn RegionSource, Missing> {
         Ok(&mut self.damon)
+    }
+
+    fn residence(&mut self) -> Result<Arc<Residence>, Missing> {
+        self.machine.residence()
     }
 }

@@ -2,7 +2,9 @@
 //! root of their own; each error carries path, line and item.
 
 mod maps;
+mod numa_maps;
 mod stat;
+mod status;
 mod tree;
 
 use std::fs::File;
@@ -12,6 +14,7 @@ use std::path::{Path, PathBuf};
 use tierscope_core::{Error, ErrorKind, Result};
 
 pub use maps::{MapsLine, Names, parse_line};
+pub use numa_maps::{ByNode, parse_numa_line};
 pub use stat::{Stat, parse_stat};
 pub use tree::Cgroup;
 
@@ -37,21 +40,6 @@ impl Proc {
     /// `/proc/PID/FILE`.
     fn path(&self, pid: u32, file: &str) -> PathBuf {
         self.root.join(pid.to_string()).join(file)
-    }
-
-    /// The thread group that `tid` belongs to; `None` if there is no such thread or process.
-    ///
-    /// # Errors
-    /// If the file is there and cannot be read.
-    pub fn thread_group(&self, tid: u32) -> Result<Option<u32>> {
-        let path = self.path(tid, "status");
-        let Some(text) = read_whole(&path)? else { return Ok(None) };
-        let text = String::from_utf8_lossy(&text);
-        let tgid = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
-        match tgid.and_then(|tgid| tgid.trim().parse().ok()) {
-            Some(tgid) => Ok(Some(tgid)),
-            None => Err(malformed(&path, 1, "Tgid", text.as_bytes())),
-        }
     }
 
     /// Release of the running kernel, as `uname -r`.
@@ -105,37 +93,4 @@ fn malformed(path: &Path, line: usize, item: &str, text: &[u8]) -> Error {
     Error::new(ErrorKind::Data, format!("cannot understand {}", path.display()))
         .cause(format!("line {line}: no {item} in {shown:?}"))
         .remedy("report it with the kernel version (`uname -r`)")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn root() -> (tempfile::TempDir, Proc) {
-        let dir = tempfile::tempdir().unwrap();
-        let proc = Proc::at(dir.path());
-        (dir, proc)
-    }
-
-    #[test]
-    fn errors_carry_path_line_and_item() {
-        let (dir, proc) = root();
-        std::fs::create_dir(dir.path().join("7")).unwrap();
-        std::fs::write(dir.path().join("7/status"), "Name:\tx\n").unwrap();
-        let error = proc.thread_group(7).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Data);
-        let text = error.to_string();
-        assert!(text.contains("7/status") && text.contains("line 1: no Tgid"), "{text}");
-    }
-
-    #[test]
-    fn nobody_is_not_an_error() {
-        assert_eq!(root().1.thread_group(1), Ok(None));
-    }
-
-    #[test]
-    fn reads_this_process() {
-        let pid = std::process::id();
-        assert_eq!(Proc::default().thread_group(pid), Ok(Some(pid)));
-    }
 }

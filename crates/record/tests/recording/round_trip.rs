@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{frames, meta, open, read_all, record};
 use proptest::prelude::*;
-use tierscope_core::drive::Sink;
+use tierscope_core::drive::{Sink, Window};
+use tierscope_core::{Node, OnNode, Placed, Residence, Snapshot, SpaceId, SpaceResidence, Time};
 use tierscope_record::{Memory, Recorder, Recording, Source, Store, Table};
 
 proptest! {
@@ -100,4 +101,27 @@ impl Source for Shared {
     fn name(&self) -> String {
         "shared".into()
     }
+}
+
+// Known from the second window on; of the second space only how much.
+#[test]
+fn what_is_in_memory_comes_back_with_its_window() {
+    let on = |node, bytes| OnNode { node: Node(node), bytes };
+    let placed = Placed { taken: Time(3), nodes: vec![on(0, 5 << 40), on(3, 1)], drawn: 4096 };
+    let of = |space, placed| SpaceResidence {
+        space: SpaceId(space),
+        taken: Time(4),
+        bytes: (5 << 40) + 7,
+        placed,
+    };
+    let residence = Residence { tiers: Vec::new(), spaces: vec![of(0, Some(placed)), of(9, None)] };
+    let mut memory = Memory::default();
+    let mut recorder = Recorder::create_in(&mut memory, &meta()).unwrap();
+    let snapshot = Snapshot::default();
+    recorder.window(&Window::of(&snapshot)).unwrap();
+    recorder.window(&Window { residence: Some(&residence), ..Window::of(&snapshot) }).unwrap();
+    recorder.finish().unwrap();
+    let recording = open(&memory).unwrap();
+    assert_eq!(recording.residence(0).unwrap(), []);
+    assert_eq!(recording.residence(1).unwrap(), residence.spaces);
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, CpuTime, ErrorKind, Mapping, Mappings, Range, Region, Snapshot, SpaceId, Time,
+    Backing, ErrorKind, Mapping, Mappings, Range, Region, Snapshot, SpaceId, Time,
 };
 use tierscope_record::Recording;
 use tierscope_record::series::{Retention, SeriesRecorder, is_series, members, newest};
@@ -53,9 +53,7 @@ fn record(series: &mut SeriesRecorder, wall: &Wall, windows: std::ops::Range<u64
             Snapshot { start: at(index), end: at(index + 1), samples: 40, regions: vec![region] };
         wall.0.fetch_add(1, Ordering::Relaxed);
         let mappings = (index == first).then_some(&layout);
-        let (actions, outcomes, cpu) = (&[][..], &[][..], CpuTime::default());
-        let window = Window { snapshot: &snapshot, mappings, actions, outcomes, cpu };
-        series.window(&window).unwrap();
+        series.window(&Window { mappings, ..Window::of(&snapshot) }).unwrap();
     }
 }
 

@@ -49,12 +49,14 @@ pub struct Options {
     /// Bytes that heat may take in the page. Levels of the zoom pyramid that do not fit are left
     /// out, finest first; the coarsest is always there.
     pub budget: usize,
+    /// Where the page of the recording is that this one goes on from, relative to the page's own.
+    pub before: Option<String>,
 }
 
 impl Default for Options {
     /// All of the recording in a file of less than 10 MB.
     fn default() -> Self {
-        Self { view: View::default(), budget: 9 << 20 }
+        Self { view: View::default(), budget: 9 << 20, before: None }
     }
 }
 
@@ -62,7 +64,7 @@ impl Options {
     /// For a page that is fetched anew with every window.
     #[must_use]
     pub fn live() -> Self {
-        Self { view: View::default(), budget: 512 << 10 }
+        Self { view: View::default(), budget: 512 << 10, before: None }
     }
 }
 
@@ -109,7 +111,7 @@ pub fn page(recording: &Recording, options: &Options, data: Data<'_>) -> Result<
         Data::Inline => {
             // Two threads: somebody waits for it.
             let (parts, document) = thread::scope(|scope| {
-                let parts = scope.spawn(|| parts(recording, &options.view));
+                let parts = scope.spawn(|| parts(recording, options));
                 let document = document(recording, options, BTreeMap::new());
                 (parts.join(), document)
             });
@@ -118,7 +120,7 @@ pub fn page(recording: &Recording, options: &Options, data: Data<'_>) -> Result<
         }
         Data::Url(url) => {
             let waiting = recording.commits().is_empty();
-            let parts = if waiting { BTreeMap::new() } else { parts(recording, &options.view)? };
+            let parts = if waiting { BTreeMap::new() } else { parts(recording, options)? };
             (
                 parts,
                 format!(
@@ -145,7 +147,7 @@ pub fn page(recording: &Recording, options: &Options, data: Data<'_>) -> Result<
 /// # Errors
 /// As [`crate::summary`]: [`ErrorKind::Data`] before the first window.
 pub fn data(recording: &Recording, options: &Options) -> Result<String> {
-    to_json(&document(recording, options, parts(recording, &options.view)?)?)
+    to_json(&document(recording, options, parts(recording, options)?)?)
 }
 
 /// Tells states of a recording apart: as it grows, each has another. Fit for HTTP's `ETag`, quotes

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::{Duration, UNIX_EPOCH};
 
 use tierscope_core::Result;
 use tierscope_record::Recording;
@@ -10,10 +11,11 @@ use crate::ages::{Ages, ages};
 use crate::heatmap::{Grid, heatmap};
 use crate::human;
 use crate::regions::{RegionRow, Regions, RegionsOptions, regions};
-use crate::summary::{Summary, summary};
+use crate::summary::{Spread, Summary, summary};
 use crate::svg::{self, escaped};
-use crate::view::View;
 use crate::wss::{Wss, wss};
+
+use super::Options;
 
 /// Cells of the map without JavaScript.
 const MAP: Grid = Grid { columns: 160, rows: 90 };
@@ -24,7 +26,8 @@ const HOTTEST: usize = 15;
 pub(super) type Parts = BTreeMap<&'static str, String>;
 
 /// Every part, of what is in view.
-pub(super) fn parts(recording: &Recording, view: &View) -> Result<Parts> {
+pub(super) fn parts(recording: &Recording, options: &Options) -> Result<Parts> {
+    let view = &options.view;
     let summary = summary(recording, view)?;
     let wss = wss(recording, view)?;
     let ages = ages(recording, view)?;
@@ -32,9 +35,11 @@ pub(super) fn parts(recording: &Recording, view: &View) -> Result<Parts> {
     let map = heatmap(recording, view, MAP)?;
     Ok(BTreeMap::from([
         ("subtitle", subtitle(&summary)),
+        ("before", options.before.as_deref().map_or(String::new(), |at| before(&summary, at))),
         ("map", svg::within_page(&map)),
         ("legend", svg::legend()),
         ("footprint", footprint(&wss)),
+        ("tiers", by_tier(&wss, &summary)),
         ("wss", working_set(&wss)),
         ("ages", by_age(&ages)),
         ("hottest", hottest(&regions)),
@@ -53,8 +58,29 @@ fn subtitle(summary: &Summary) -> String {
     ))
 }
 
+/// Why there is nothing earlier, and where it is.
+fn before(summary: &Summary, at: &str) -> String {
+    let began = human::date(UNIX_EPOCH + Duration::from_nanos(summary.started_unix_ns));
+    let at = escaped(at);
+    format!("A new recording began at {began}: <a href=\"{at}\">the one before</a> ended then.")
+}
+
 fn footprint(wss: &Wss) -> String {
     pair(&svg::mapped(&wss.over_time), &svg::course(&wss.over_time))
+}
+
+/// What lies in which tier, over time and at the end; or that the recording does not say.
+fn by_tier(wss: &Wss, summary: &Summary) -> String {
+    let Some(chart) = svg::by_tier(&wss.over_time, &wss.tiers) else {
+        return format!("<p class=\"note\">{}</p>\n", escaped(&summary.residence_text()));
+    };
+    let spread = |name: String, of: &Spread| {
+        [name, human::bytes(of.now), human::bytes(of.mean as u64), human::bytes(of.max)]
+    };
+    let resident = summary.resident_bytes.iter().map(|of| spread("resident".into(), of));
+    let rows = summary.tiers.iter().map(|tier| spread(tier.tier.text(), &tier.bytes));
+    let heads = ["where", "at the end", "mean", "most"];
+    pair(&chart, &table(&summary.residence_text(), heads, rows.chain(resident)))
 }
 
 fn working_set(wss: &Wss) -> String {
@@ -71,7 +97,7 @@ fn working_set(wss: &Wss) -> String {
 
 fn by_age(ages: &Ages) -> String {
     let row = |bin: &crate::ages::AgeBin| {
-        let age = human::duration(std::time::Duration::from_nanos(bin.from_ns));
+        let age = human::duration(Duration::from_nanos(bin.from_ns));
         let [hot, warm, cold] = [bin.hot_bytes, bin.warm_bytes, bin.cold_bytes].map(human::bytes);
         [age, hot, warm, cold]
     };
@@ -108,8 +134,8 @@ fn hottest(regions: &Regions) -> String {
             human::percent(frequency),
         ]
     };
-    let [from, to] = [regions.from_ns, regions.to_ns]
-        .map(|ns| human::duration(std::time::Duration::from_nanos(ns)));
+    let [from, to] =
+        [regions.from_ns, regions.to_ns].map(|ns| human::duration(Duration::from_nanos(ns)));
     let heads = ["mapping", "space", "looked at", "hot", "mean frequency"];
     table(&format!("mean from {from} to {to}"), heads, shares.iter().take(HOTTEST).map(row))
 }

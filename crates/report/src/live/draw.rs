@@ -13,7 +13,8 @@ use super::totals::{self, CpuShares};
 use crate::heatmap::Cell;
 use crate::human;
 use crate::style::{self, Color};
-use crate::view::since_start;
+use crate::tiers::{InMemory, NOT_TOLD, Tiers};
+use crate::view::{View, since_start};
 
 /// Columns and lines of a terminal, at least.
 pub const LEAST_SIZE: (u16, u16) = (60, 16);
@@ -22,8 +23,8 @@ pub const LEAST_SIZE: (u16, u16) = (60, 16);
 const LEFT: u16 = 16;
 /// Columns after them on a wide terminal: the name of the mapping.
 const RIGHT: u16 = 22;
-/// Lines above the heatmap: title, window, totals, and the heatmap's own title.
-const ABOVE: u16 = 4;
+/// Lines above the heatmap: title, window, totals, tiers, and the heatmap's own title.
+const ABOVE: u16 = 5;
 /// Lines below it that are no row of the table: time, the table's title and head, keys.
 const BELOW: u16 = 4;
 
@@ -131,7 +132,7 @@ impl Live {
         let commit = &self.recording.commits()[shown.index];
         let regions = &shown.snapshot.regions;
         let tiers = match totals::nodes(&shown.layout, regions) {
-            None => "tier placement unknown".to_string(),
+            None => self.in_memory(shown),
             Some(nodes) => {
                 let node = |node: &totals::Node| {
                     let (bytes, hot) = (human::bytes(node.bytes), human::bytes(node.hot));
@@ -141,7 +142,7 @@ impl Live {
             }
         };
         let line = format!(
-            "mapped {} · hot {}{} · {} regions · {tiers}",
+            "mapped {} · hot {}{} · {} regions",
             human::bytes(commit.mapped_bytes),
             human::bytes(commit.hot_bytes),
             match commit.mapped_bytes {
@@ -154,6 +155,18 @@ impl Live {
             commit.regions,
         );
         canvas.text(0, 2, &line, Style::new());
+        canvas.text(0, 3, &tiers, Style::new());
+    }
+
+    /// What is resident, and in which tiers.
+    fn in_memory(&self, shown: &Shown) -> String {
+        let mut tiers = Tiers::of(self.recording.meta());
+        let memory = InMemory::of(&shown.residence, &mut tiers, &View::default());
+        match memory {
+            Some(memory) => memory.text(&tiers),
+            None if self.grows() => "resident bytes and tiers: not known yet".into(),
+            None => NOT_TOLD.into(),
+        }
     }
 
     fn draw_heatmap(&self, canvas: &mut Canvas<'_>, layout: &Layout, shown: &Shown) {
@@ -206,7 +219,7 @@ impl Live {
                 windows => format!("{windows} windows"),
             },
         );
-        canvas.bar(3, &title, self.pane == Pane::Heatmap);
+        canvas.bar(ABOVE - 1, &title, self.pane == Pane::Heatmap);
     }
 
     /// When the first column begins and the last one ends.

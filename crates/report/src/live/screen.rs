@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tierscope_core::{Error, Mappings, Result, Snapshot, SpaceId};
+use tierscope_core::{Error, Mappings, Result, Snapshot, SpaceId, SpaceResidence};
 use tierscope_record::Recording;
 
 use super::addresses::Addresses;
@@ -45,6 +45,7 @@ pub(crate) struct Shown {
     pub(crate) index: usize,
     pub(crate) layout: Arc<Mappings>,
     pub(crate) snapshot: Snapshot,
+    pub(crate) residence: Vec<SpaceResidence>,
 }
 
 /// A screen of a recording.
@@ -326,7 +327,8 @@ impl Live {
         let same = self.shown.as_ref().is_some_and(|shown| {
             Arc::ptr_eq(&shown.layout, &layout) && !layout.mappings.is_empty()
         });
-        self.shown = Some(Shown { index: head, layout, snapshot });
+        let residence = self.recording.residence(head)?;
+        self.shown = Some(Shown { index: head, layout, snapshot, residence });
         self.stale = true;
         if !same {
             self.set_domain();

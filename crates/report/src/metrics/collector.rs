@@ -75,7 +75,9 @@ impl Collector {
             let window = recording.meta().window.as_secs_f64();
             let figures = figures(&snapshot, &layout, window);
             families::spaces(&mut text, &families::labelled(&figures, &layout));
-            families::series(&mut text, &recording.metrics(last)?, &layout);
+            let metrics = recording.metrics(last)?;
+            families::residence(&mut text, &metrics, &layout, recording.meta());
+            families::series(&mut text, &metrics, &layout);
         }
         Ok(text.finish())
     }
@@ -98,9 +100,7 @@ mod tests {
             let snapshot =
                 Snapshot { start: at(*start), end: at(*end), samples: 40, regions: Vec::new() };
             let cpu = CpuTime { profiler: Duration::from_millis(*end / 10), ..CpuTime::default() };
-            let (mappings, actions, outcomes) = (None, &[][..], &[][..]);
-            let window = Window { snapshot: &snapshot, mappings, actions, outcomes, cpu };
-            recorder.window(&window).unwrap();
+            recorder.window(&Window { cpu, ..Window::of(&snapshot) }).unwrap();
         }
         recorder.finish().unwrap();
         Recording::from_source(Box::new(memory)).unwrap()

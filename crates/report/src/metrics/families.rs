@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tierscope_core::{Mappings, SpaceId};
-use tierscope_record::{Metric, Recording};
+use tierscope_core::{Mappings, SpaceId, SpaceResidence};
+use tierscope_record::{Meta, Metric, Recording, is_residence, residence_of};
 
 use super::collector::Counters;
 use super::figures::{AGES, Figures, Heat};
 use super::text::{Kind, Label, Text, number};
+use crate::tiers::Tiers;
 
 /// Series of a recording that have families of their own.
 const KNOWN: [&str; 6] = [
@@ -160,12 +161,36 @@ fn idle_ages(text: &mut Text, spaces: &[Labelled<'_>]) {
     }
 }
 
-/// The recording's other series, by their own names: bytes in tiers, for instance, where the
-/// machine knows them.
+/// What is in memory and where, as it was found last; nothing if the recording does not say.
+pub(super) fn residence(text: &mut Text, metrics: &[Metric], layout: &Mappings, meta: &Meta) {
+    let (tiers, spaces) = (Tiers::of(meta), residence_of(metrics));
+    let named = |of: &SpaceResidence| {
+        (of.space.0.to_string(), layout.space_name(of.space).to_string(), of.clone())
+    };
+    let spaces: Vec<_> = spaces.iter().map(named).collect();
+    let help = "Bytes in memory, those of huge-page pools included. What processes share counts in \
+                each of them.";
+    let mut family = text.family("tierscope_resident_bytes", Kind::Gauge, Some("bytes"), help);
+    for (space, process, of) in &spaces {
+        family.sample(&[("space", space), ("process", process)], of.bytes);
+    }
+    let help = "Of the bytes in memory those on each node, and the tier that the node is in, 0 being \
+                the fastest. Looked at every ten seconds or less often.";
+    let mut family = text.family("tierscope_node_bytes", Kind::Gauge, Some("bytes"), help);
+    for (space, process, of) in &spaces {
+        for on in of.placed.iter().flat_map(|placed| &placed.nodes) {
+            let (node, tier) = (on.node.0.to_string(), tiers.label_of(on.node));
+            let own = [("space", &**space), ("process", process), ("node", &node), ("tier", &tier)];
+            family.sample(&own, on.bytes);
+        }
+    }
+}
+
+/// The recording's other series, by their own names.
 pub(super) fn series(text: &mut Text, metrics: &[Metric], layout: &Mappings) {
     let others: BTreeMap<_, _> = metrics
         .iter()
-        .filter(|metric| !KNOWN.contains(&metric.name.as_str()))
+        .filter(|metric| !KNOWN.contains(&metric.name.as_str()) && !is_residence(&metric.name))
         .map(|metric| ((&metric.name, metric.space), metric.value))
         .collect();
     let help = "Other series of the recording, by their own names, unit last.";

@@ -6,6 +6,7 @@
 mod ages;
 mod frame;
 mod heat;
+mod tiers;
 mod wss;
 
 use std::fmt::{Display, Write};
@@ -19,6 +20,7 @@ pub use wss::wss;
 
 pub(crate) use ages::histogram;
 pub(crate) use heat::{legend, within_page};
+pub(crate) use tiers::by_tier;
 pub(crate) use wss::{course, distribution, mapped};
 
 /// Text as XML, also within quotes.
@@ -143,7 +145,7 @@ pub(crate) fn css() -> String {
 
 /// The properties and their values on white paper.
 fn paper() -> Vec<(String, String)> {
-    const COLOURS: [(&str, &str); 7] = [
+    const COLOURS: [(&str, &str); 11] = [
         ("ink", "#1b1f27"),
         ("faint", "#4a5260"),
         ("line", "#d5dae3"),
@@ -151,6 +153,10 @@ fn paper() -> Vec<(String, String)> {
         ("warm", "#e69f00"),
         ("cold", "#7f93b8"),
         ("mapped", "#56657f"),
+        ("tier-0", "#1f77b4"),
+        ("tier-1", "#8c6bb1"),
+        ("tier-2", "#6b8e5a"),
+        ("tier-3", "#9a8f80"),
     ];
     let mut values: Vec<(String, String)> =
         COLOURS.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();

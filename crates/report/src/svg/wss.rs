@@ -80,12 +80,12 @@ fn draw_course(svg: &mut Svg, points: &[Point], top: f64) {
     frame.draw_legend(svg, &band);
 }
 
-fn span(points: &[Point]) -> (f64, f64) {
+pub(super) fn span(points: &[Point]) -> (f64, f64) {
     let ends = points.first().zip(points.last());
     ends.map_or((0.0, 1.0), |(first, last)| (first.from_ns as f64, last.to_ns as f64))
 }
 
-fn middle(point: &Point) -> f64 {
+pub(super) fn middle(point: &Point) -> f64 {
     (point.from_ns as f64 + point.to_ns as f64) / 2.0
 }
 

@@ -6,9 +6,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::metrics::HOT_FREQUENCY;
-use tierscope_core::{
-    Backing, CpuTime, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time,
-};
+use tierscope_core::{Backing, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time};
 use tierscope_record::{Memory, Meta, Recorder, Recording};
 use tierscope_report::{View, ages, html, wss};
 
@@ -51,8 +49,7 @@ fn record(plans: &[Plan]) -> Recording {
         let end = start + Duration::from_millis(200);
         let snapshot = Snapshot { start, end, samples: 40, regions: regions(plan) };
         let mappings = (number == 0).then_some(&layout);
-        let cpu = CpuTime::default();
-        let window = Window { snapshot: &snapshot, mappings, actions: &[], outcomes: &[], cpu };
+        let window = Window { mappings, ..Window::of(&snapshot) };
         recorder.window(&window).unwrap();
     }
     recorder.finish().unwrap();

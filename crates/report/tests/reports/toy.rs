@@ -5,8 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, CpuTime, Level, Mapping, Mappings, Radix, Range, Region, Snapshot, Space, SpaceId,
-    Time,
+    Backing, CpuTime, Level, Mapping, Mappings, Node, OnNode, Placed, Radix, Range, Region,
+    Residence, Snapshot, Space, SpaceId, SpaceResidence, Time,
 };
 use tierscope_record::{Machine, Memory, Meta, Recorder, Recording};
 
@@ -66,7 +66,11 @@ fn meta() -> Meta {
         instrument: "telescope".into(),
         settings: BTreeMap::from([("variant".into(), "bounded".into())]),
         target: "redis-server[4711]".into(),
-        machine: Machine { kernel: "6.12.0-test".into(), radix: Some(Radix::X86_64) },
+        machine: Machine {
+            kernel: "6.12.0-test".into(),
+            radix: Some(Radix::X86_64),
+            tiers: vec![vec![Node(0)], vec![Node(2)]],
+        },
         command: "tierscope record -p 4711 -o redis".into(),
         started: UNIX_EPOCH + Duration::from_secs(1_795_190_400),
         version: "0.1.0".into(),
@@ -89,6 +93,18 @@ pub(crate) fn first_windows(count: u64) -> Recording {
     Recording::from_source(Box::new(memory)).expect("it was just written")
 }
 
+/// From the fifth window on it is known what is resident; from the tenth on, where: tier 0 (node 0)
+/// has 8 MiB, tier 1 (node 2) a MiB more with each window.
+fn residence(window: u64) -> Option<Residence> {
+    let on = |node, mib| OnNode { node: Node(node), bytes: mib * MIB };
+    let nodes = vec![on(0, 8), on(2, window - window.min(9))];
+    let (space, taken) = (SpaceId(0), Time(window));
+    let placed = (window >= 10).then_some(Placed { taken, nodes, drawn: 0 });
+    let bytes = (8 + window - window.min(9)) * MIB;
+    let spaces = vec![SpaceResidence { space, taken, bytes, placed }];
+    (window >= 5).then_some(Residence { tiers: Vec::new(), spaces })
+}
+
 fn record(memory: &mut Memory, windows: u64) -> Recorder<&mut Memory> {
     let mut recorder = Recorder::create_in(memory, &meta()).expect("memory takes all");
     for window in 0..windows {
@@ -98,8 +114,9 @@ fn record(memory: &mut Memory, windows: u64) -> Recorder<&mut Memory> {
             target: Duration::from_millis(180 * window),
         };
         let snapshot = snapshot(window);
-        let mappings = changed.as_ref();
-        let window = Window { snapshot: &snapshot, mappings, actions: &[], outcomes: &[], cpu };
+        let (mappings, residence) = (changed.as_ref(), residence(window));
+        let residence = residence.as_ref();
+        let window = Window { mappings, cpu, residence, ..Window::of(&snapshot) };
         recorder.window(&window).expect("memory takes all");
     }
     recorder
@@ -125,8 +142,7 @@ pub(crate) fn family() -> Recording {
         let snapshot = Snapshot { start, end, samples: 40, regions };
         let layout = Mappings { taken: start, spaces: living, mappings };
         let mappings = [0, 5].contains(&number).then_some(&layout);
-        let (actions, outcomes, cpu) = (&[], &[], CpuTime::default());
-        let window = Window { snapshot: &snapshot, mappings, actions, outcomes, cpu };
+        let window = Window { mappings, ..Window::of(&snapshot) };
         recorder.window(&window).expect("memory takes all");
     }
     recorder.finish().expect("memory takes all");

@@ -1,11 +1,15 @@
 //! Where pages are.
 
-use tierscope_core::{BusObserver, Level, PAGE_SIZE, PageId, PlacementView, Range, Tier, TierUse};
+use tierscope_core::{
+    BusObserver, Level, Node, OnNode, PAGE_SIZE, PageId, Placed, PlacementView, Range, Residence,
+    SpaceId, SpaceResidence, Tier, TierUse, Time,
+};
 use tierscope_hw::PageSize;
 use tierscope_hw::entry::FRAME_MASK;
 
 use super::machine::Machine;
 use super::os::Os;
+use super::space::Space;
 
 impl<B: BusObserver> Machine<B> {
     pub(super) fn tier_use(&self) -> Vec<TierUse> {
@@ -56,6 +60,22 @@ impl<B: BusObserver> PlacementView for Machine<B> {
 }
 
 impl Os {
+    /// What living spaces have in memory. Each tier is one node, which bears its number.
+    pub(super) fn residence(&self, taken: Time) -> Residence {
+        let of = |(id, space): (u32, &Space)| {
+            let on = |(node, pages): (u32, &u64)| OnNode { node: Node(node), bytes: pages << 12 };
+            let nodes: Vec<OnNode> = (0..).zip(&space.resident).map(on).collect();
+            let bytes = nodes.iter().map(|on| on.bytes).sum();
+            let placed = Some(Placed { taken, nodes, drawn: 0 });
+            SpaceResidence { space: SpaceId(id), taken, bytes, placed }
+        };
+        let alive = (0..).zip(&self.spaces).filter(|(_, space)| space.alive);
+        Residence {
+            tiers: (0..self.frames.tiers() as u32).map(|tier| vec![Node(tier)]).collect(),
+            spaces: alive.map(of).collect(),
+        }
+    }
+
     /// Bytes of the range that lie in the tier, counted page by page.
     fn count(&self, range: &Range, tier: Tier) -> u64 {
         let Some(space) = self.space(range.space) else { return 0 };

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tierscope_core::{
     AccessBits, BusObserver, Clock, CpuTime, HintFault, HintFaults, Lost, Mappings, Missing,
-    PageEvent, PageEvents, PlacementView, Ports, Pressure, Range, Result, Sample, Samples, Target,
-    Tier, TierPressure, Time, Wake,
+    PageEvent, PageEvents, PlacementView, Ports, Pressure, Range, Residence, Result, Sample,
+    Samples, Target, Tier, TierPressure, Time, Wake,
 };
 
 use super::machine::{Machine, duration};
@@ -140,6 +140,10 @@ impl<B: BusObserver> Ports for Machine<B> {
     fn placement(&mut self) -> Result<&dyn PlacementView, Missing> {
         self.tiers = self.tier_use();
         Ok(self)
+    }
+
+    fn residence(&mut self) -> Result<Arc<Residence>, Missing> {
+        Ok(Arc::new(self.os.residence(self.time())))
     }
 
     fn charge(&mut self, work: Duration) {

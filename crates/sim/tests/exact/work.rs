@@ -124,6 +124,12 @@ fn memory_comes_from_where_placement_says() {
         machine.populate(range).expect("there is memory");
         let resident = |tier| machine.resident(&range, tier) / MIB;
         assert_eq!((resident(FAST), resident(SLOW)), (fast, slow));
+        let residence = machine.residence().expect("it is known");
+        let of = &residence.spaces[0];
+        let placed = of.placed.as_ref().expect("it is known");
+        let nodes: Vec<_> = placed.nodes.iter().map(|on| (on.node.0, on.bytes / MIB)).collect();
+        assert_eq!((of.bytes / MIB, nodes), (8, vec![(0, fast), (1, slow)]));
+        assert_eq!(residence.tiers.len(), 2);
         let half = Range { end: range.start + 4 * MIB, ..range };
         assert_eq!(machine.resident(&half, FAST) / MIB, fast / 2, "counted page by page");
     }

@@ -1,0 +1,330 @@
+//! How much of the target is in memory, and on which nodes: found out by a thread of its own, so
+//! that nobody who samples waits for it.
+//!
+//! Resident bytes are read once a second, places every ten seconds; either less often where it would
+//! take more than 1/500 of a CPU. The pages of a space of up to [`COUNTED`] are counted one by
+//! one (`numa_maps`). That holds the mmap lock for as long as it takes; of a larger space some
+//! thousand pages are drawn instead.
+
+mod draw;
+mod nodes;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tierscope_core::{
+    Error, ErrorKind, Mappings, Node, OnNode, Placed, Range, Residence, Result, Rng, SpaceId,
+    SpaceResidence, Time,
+};
+
+use crate::proc::Proc;
+
+/// A space with more resident bytes than this is not counted page by page: 2^20 pages of 4 KiB
+/// hold the lock for some ten milliseconds.
+const COUNTED: u64 = 4 << 30;
+/// Time between two looks at what is resident, …
+const RESIDENT: Duration = Duration::from_secs(1);
+/// … and at where it is.
+const PLACES: Duration = Duration::from_secs(10);
+/// Either may take this share of one CPU, at most: 1/500.
+const SHARE: u32 = 500;
+
+/// A process to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) space: SpaceId,
+    pub(crate) pid: u32,
+    /// The pid's next bearer has another.
+    pub(crate) started: u64,
+}
+
+/// Who is to be looked at from now on.
+struct Members {
+    all: Vec<Member>,
+    mappings: Arc<Mappings>,
+}
+
+/// What was found last, for whoever asks.
+type Board = Arc<Mutex<Arc<Residence>>>;
+
+/// The thread that looks. It ends with its owner.
+pub(crate) struct Watcher {
+    board: Board,
+    members: Sender<Members>,
+}
+
+impl Watcher {
+    /// Starts to look, at nobody yet.
+    pub(crate) fn start(proc: Proc) -> Result<Self> {
+        let tiers = nodes::tiers(Path::new("/sys"));
+        let board: Board = Arc::new(Mutex::new(Arc::new(Residence { tiers, spaces: Vec::new() })));
+        let (members, told) = channel();
+        let looker = Looker::new(proc, Arc::clone(&board));
+        let name = "tierscope-nodes".to_owned();
+        thread::Builder::new().name(name).spawn(move || watch(looker, &told)).map_err(|e| {
+            Error::new(ErrorKind::Other, "cannot start a thread")
+                .cause(e)
+                .remedy("raise the limit of processes with `ulimit -u`")
+        })?;
+        Ok(Self { board, members })
+    }
+
+    /// Who is to be looked at from now on, and what they have mapped.
+    pub(crate) fn set(&self, all: Vec<Member>, mappings: Arc<Mappings>) {
+        // A thread that is gone looks at nobody.
+        let _ = self.members.send(Members { all, mappings });
+    }
+
+    /// What was found last of the spaces that `lives` names.
+    pub(crate) fn found(&self, lives: impl Fn(SpaceId) -> bool) -> Arc<Residence> {
+        let found = Arc::clone(&self.board.lock().unwrap_or_else(PoisonError::into_inner));
+        if found.spaces.iter().all(|of| lives(of.space)) {
+            return found;
+        }
+        let spaces = found.spaces.iter().filter(|of| lives(of.space)).cloned().collect();
+        Arc::new(Residence { tiers: found.tiers.clone(), spaces })
+    }
+}
+
+/// Looks whenever it is time, until nobody is left to tell.
+fn watch(mut looker: Looker, told: &Receiver<Members>) {
+    loop {
+        let due = looker.due().since(now());
+        match told.recv_timeout(due) {
+            Ok(members) => looker.members = told.try_iter().last().unwrap_or(members),
+            Err(RecvTimeoutError::Timeout) => looker.look(),
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// When to do something again that may cost a share of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    period: Duration,
+    next: Time,
+}
+
+impl Pace {
+    /// At once, and from then on every `period`.
+    fn every(period: Duration) -> Self {
+        Self { period, next: Time(0) }
+    }
+
+    /// It was begun at `began`, and cost so much.
+    fn done(&mut self, began: Time, cost: Duration) {
+        self.next = began + self.period.max(cost * SHARE);
+    }
+}
+
+struct Looker {
+    proc: Proc,
+    board: Board,
+    members: Members,
+    found: BTreeMap<SpaceId, SpaceResidence>,
+    resident: Pace,
+    places: Pace,
+    rng: Rng,
+}
+
+impl Looker {
+    fn new(proc: Proc, board: Board) -> Self {
+        Self {
+            proc,
+            board,
+            members: Members { all: Vec::new(), mappings: Arc::default() },
+            found: BTreeMap::new(),
+            resident: Pace::every(RESIDENT),
+            places: Pace::every(PLACES),
+            rng: Rng::seeded(0),
+        }
+    }
+
+    /// When to look again; never at nobody.
+    fn due(&self) -> Time {
+        match self.members.all.is_empty() {
+            true => now() + PLACES,
+            false => self.resident.next.min(self.places.next),
+        }
+    }
+
+    /// Looks at whatever it is time for, and tells what was found.
+    fn look(&mut self) {
+        let (began, before) = (now(), cpu());
+        self.look_at_bytes(began);
+        self.resident.done(began, cpu().saturating_sub(before));
+        self.publish();
+        if began >= self.places.next {
+            let before = cpu();
+            self.look_at_places();
+            self.places.done(began, cpu().saturating_sub(before));
+            self.publish();
+        }
+    }
+
+    /// Who cannot be read has ended, or is not ours to read: nothing is told of it.
+    fn look_at_bytes(&mut self, taken: Time) {
+        let mut found = BTreeMap::new();
+        for member in &self.members.all {
+            let Ok(Some(bytes)) = self.proc.resident(member.pid) else { continue };
+            if !is_still(&self.proc, member) {
+                continue;
+            }
+            let placed = self.found.remove(&member.space).and_then(|before| before.placed);
+            let space = member.space;
+            found.insert(space, SpaceResidence { space, taken, bytes, placed });
+        }
+        self.found = found;
+    }
+
+    fn look_at_places(&mut self) {
+        for index in 0..self.members.all.len() {
+            let member = self.members.all[index];
+            let Some(bytes) = self.found.get(&member.space).map(|found| found.bytes) else {
+                continue;
+            };
+            let taken = now();
+            let placed = match bytes {
+                ..=COUNTED => self.count(member.pid),
+                _ => self.draw(&member, bytes),
+            };
+            let placed = placed.filter(|_| is_still(&self.proc, &member));
+            if let Some(found) = self.found.get_mut(&member.space) {
+                found.placed = placed.map(|(nodes, drawn)| Placed { taken, nodes, drawn });
+            }
+        }
+    }
+
+    fn count(&self, pid: u32) -> Option<(Vec<OnNode>, u64)> {
+        let nodes = self.proc.by_node(pid).ok()??;
+        let on = |(node, bytes): (Node, u64)| OnNode { node, bytes };
+        Some((nodes.into_iter().map(on).collect(), 0))
+    }
+
+    fn draw(&mut self, member: &Member, bytes: u64) -> Option<(Vec<OnNode>, u64)> {
+        let mappings = self.members.mappings.mappings.iter().map(|mapping| mapping.range);
+        let ranges: Vec<Range> = mappings.filter(|range| range.space == member.space).collect();
+        let mut locate = |at: &[u64], nodes: &mut [i32]| draw::locate(member.pid, at, nodes);
+        let drawn = draw::draw(&ranges, &mut self.rng, &mut locate)?;
+        Some((drawn.share_out(bytes), drawn.pages))
+    }
+
+    fn publish(&self) {
+        let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        let spaces = self.found.values().cloned().collect();
+        *board = Arc::new(Residence { tiers: board.tiers.clone(), spaces });
+    }
+}
+
+/// Whether the pid still names that process.
+fn is_still(proc: &Proc, member: &Member) -> bool {
+    proc.stat(member.pid).is_ok_and(|stat| stat.is_some_and(|stat| stat.started == member.started))
+}
+
+fn now() -> Time {
+    let now = clock_gettime(ClockId::Monotonic);
+    Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// CPU time of this thread.
+fn cpu() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::Mapping;
+
+    fn looker(proc: Proc) -> Looker {
+        Looker::new(proc, Board::default())
+    }
+
+    fn me(started: u64) -> Member {
+        Member { space: SpaceId(3), pid: std::process::id(), started }
+    }
+
+    fn started() -> u64 {
+        Proc::default().stat(std::process::id()).unwrap().unwrap().started
+    }
+
+    fn told(looker: &Looker) -> Arc<Residence> {
+        Arc::clone(&looker.board.lock().unwrap())
+    }
+
+    #[test]
+    fn what_costs_much_is_done_seldom() {
+        let mut pace = Pace::every(Duration::from_secs(1));
+        pace.done(Time(5), Duration::from_millis(2));
+        assert_eq!(pace.next, Time(5) + Duration::from_secs(1));
+        pace.done(Time(5), Duration::from_millis(40));
+        assert_eq!(pace.next, Time(5) + Duration::from_secs(20));
+    }
+
+    // 16 MiB are touched: they are among what is resident, and on some node if the kernel has nodes.
+    #[test]
+    fn finds_what_this_process_touched() {
+        let touched = std::hint::black_box(vec![1u8; 16 << 20]);
+        let mut looker = looker(Proc::default());
+        looker.members.all = vec![me(started())];
+        looker.look();
+        let found = told(&looker);
+        let [of] = found.spaces.as_slice() else { panic!("{found:?}") };
+        assert!(of.bytes >= 16 << 20 && of.space == SpaceId(3), "{of:?}");
+        if let Some(placed) = &of.placed {
+            let sum: u64 = placed.nodes.iter().map(|on| on.bytes).sum();
+            assert!(sum >= 16 << 20 && placed.drawn == 0, "{placed:?}");
+        }
+        drop(touched);
+    }
+
+    // The pages of a vector, drawn: the kernel knows where they are, whatever it has of NUMA.
+    #[test]
+    fn the_kernel_tells_where_drawn_pages_are() {
+        let touched = std::hint::black_box(vec![1u8; 16 << 20]);
+        let at = touched.as_ptr() as u64 & !4095;
+        let mut looker = looker(Proc::default());
+        let range = Range::new(SpaceId(3), at + 4096, at + (16 << 20));
+        let mapping = Mapping {
+            range,
+            backing: tierscope_core::Backing::Anonymous,
+            name: "".into(),
+            writable: true,
+        };
+        let mappings = Mappings { mappings: vec![mapping], ..Mappings::default() };
+        looker.members.mappings = Arc::new(mappings);
+        let mut one = [0];
+        if !draw::locate(std::process::id(), &[range.start], &mut one) {
+            eprintln!("skipped: this kernel has no move_pages, or forbids it");
+            return;
+        }
+        let (nodes, drawn) = looker.draw(&me(0), 1000).unwrap();
+        assert!(drawn >= 64 && !nodes.is_empty(), "{drawn} {nodes:?}");
+        assert!((990..=1000).contains(&nodes.iter().map(|on| on.bytes).sum::<u64>()), "{nodes:?}");
+        drop(touched);
+    }
+
+    #[test]
+    fn another_bearer_of_the_pid_is_not_told_of() {
+        let mut looker = looker(Proc::default());
+        looker.members.all = vec![me(started() + 1)];
+        looker.look();
+        assert!(told(&looker).spaces.is_empty());
+    }
+
+    #[test]
+    fn a_watcher_tells_of_living_spaces_only() {
+        let watcher = Watcher::start(Proc::default()).unwrap();
+        watcher.set(vec![me(started())], Arc::default());
+        while watcher.found(|_| true).spaces.is_empty() {
+            thread::yield_now();
+        }
+        assert!(watcher.found(|space| space != SpaceId(3)).spaces.is_empty());
+    }
+}
