@@ -39,6 +39,6 @@ pub(crate) fn import(data: &[u8]) -> Option<u64> {
     let imported = read("input", &mut &*data, Options::default(), scratch).ok()?;
     let _ = imported.meta("import");
     let mut sink = Orderly::default();
-    imported.write(&mut sink, &mut |_, _| ()).expect("a scratch in memory does not fail");
+    imported.write(&mut sink, &mut |_, _| Ok(())).expect("a scratch in memory does not fail");
     Some(sink.windows)
 }

@@ -11,6 +11,7 @@ use tierscope_exchange::damo::Shape;
 use tierscope_exchange::{Failure, Partial, PartialDir, csv, damo};
 use tierscope_record::{Recording, Table};
 
+use crate::stop::Stop;
 use crate::ticker::{self, Ticker};
 use crate::{newest, scratch};
 
@@ -66,7 +67,11 @@ pub fn run(args: &ExportArgs) -> Result<()> {
     }
     let output = output(args)?;
     let mut ticker = Ticker::new("exporting", ticker::windows);
-    let tick = &mut |done, all| ticker.tick(done, all);
+    let stop = Stop::on_signals()?;
+    let tick = &mut |done, all| {
+        ticker.tick(done, all);
+        stop.check("export")
+    };
     match (output == Path::new("-"), args.damo) {
         (true, _) => return to_stdout(args, &recording, tick),
         (false, true) => to_damo(&recording, &output, tick)?,
@@ -104,7 +109,7 @@ fn usage(cause: &str, remedy: &str) -> Error {
     Error::new(ErrorKind::Usage, "cannot export").cause(cause).remedy(remedy)
 }
 
-type Tick<'a> = &'a mut dyn FnMut(u64, u64);
+type Tick<'a> = tierscope_exchange::Tick<'a>;
 
 fn to_stdout(args: &ExportArgs, recording: &Recording, tick: Tick<'_>) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
@@ -196,5 +201,47 @@ fn told(failure: Failure, path: &Path) -> Error {
                 .cause(cause)
                 .remedy("free space, or choose another place with -o")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, parse};
+    use tierscope_core::drive::{Sink, Window};
+    use tierscope_core::{Snapshot, Time};
+    use tierscope_record::{Meta, Recorder};
+
+    fn recording(dir: &Path) -> Recording {
+        let mut recorder = Recorder::create(dir, &Meta::default()).unwrap();
+        for number in 0..3 {
+            let (start, end) = (Time(number), Time(number + 1));
+            recorder.window(&Window::of(&Snapshot { start, end, ..Snapshot::default() })).unwrap();
+        }
+        recorder.finish().unwrap();
+        Recording::open(dir).unwrap()
+    }
+
+    fn args(line: &str) -> ExportArgs {
+        match parse(line.split_whitespace().map(Into::into)).unwrap().command {
+            Command::Export(args) => args,
+            _ => unreachable!("it says export"),
+        }
+    }
+
+    // Stopped after the second of three windows.
+    #[test]
+    fn what_is_stopped_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let recording = recording(&dir.path().join("redis"));
+        let stopped = || Error::new(ErrorKind::Other, "stopped");
+        let tick = |done, _| if done < 2 { Ok(()) } else { Err(stopped()) };
+        let out = dir.path().join("out");
+        let tables =
+            to_tables(&args("tierscope export redis --csv"), &recording, &out, &mut { tick });
+        assert_eq!(tables.unwrap_err(), stopped());
+        assert_eq!(to_damo(&recording, &out, &mut { tick }).unwrap_err(), stopped());
+        let left: Vec<_> = dir.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["redis"]);
     }
 }

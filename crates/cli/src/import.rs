@@ -9,6 +9,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_exchange::{Format, Options, PartialDir, import};
 use tierscope_record::Recorder;
 
+use crate::stop::Stop;
 use crate::ticker::{self, Ticker};
 use crate::units::{self, show_duration};
 use crate::{report, scratch};
@@ -61,16 +62,23 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 /// written then.
 pub fn run(args: &ImportArgs, command: &str) -> Result<()> {
     let options = options(args)?;
+    let stop = Stop::on_signals()?;
     let output = PartialDir::create(&args.output)?;
     let scratch = scratch::beside(&args.output)?;
     let mut ticker = Ticker::new("reading", ticker::bytes);
-    let imported = import(&args.files, options, Box::new(scratch), &mut |d, a| ticker.tick(d, a))?;
+    let imported = import(&args.files, options, Box::new(scratch), &mut |done, all| {
+        ticker.tick(done, all);
+        stop.check("import")
+    })?;
     drop(ticker);
     let (incomplete, unused) = (imported.incomplete(), imported.unused_samples());
     // The recorder takes an empty directory only, and this one was made for it.
     let mut recorder = Recorder::create(output.path(), &imported.meta(command))?;
     let mut ticker = Ticker::new("writing", ticker::windows);
-    let windows = imported.write(&mut recorder, &mut |d, a| ticker.tick(d, a))?;
+    let windows = imported.write(&mut recorder, &mut |done, all| {
+        ticker.tick(done, all);
+        stop.check("import")
+    })?;
     drop(ticker);
     recorder.finish()?;
     output.keep()?;

@@ -23,6 +23,7 @@ pub mod report;
 pub mod reproduce;
 mod scratch;
 pub mod serve;
+mod stop;
 mod ticker;
 pub mod trace;
 pub mod units;

@@ -137,3 +137,35 @@ fn a_reader_that_has_seen_enough_is_no_error() {
         assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
     }
 }
+
+// What is imported comes through a pipe: when the signal comes, nothing has ended by itself.
+#[test]
+fn a_stopped_import_leaves_nothing_behind() {
+    use std::io::Write as _;
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("samples");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    let child = command(&["import", "samples", "-o", "out"], dir.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Opens once the import has opened it as well, which comes after the directory.
+    let mut pipe = fs::File::options().write(true).open(&fifo).unwrap();
+    let line = "redis  4711  1.000000: cpu/mem-loads/:  7f0000001000 \n";
+    pipe.write_all(line.as_bytes()).unwrap();
+    assert!(dir.path().join("out.partial").is_dir());
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    // It may end before it has read all.
+    let _ = pipe.write_all(line.repeat(40_000).as_bytes());
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("stopped the import"), "{said}");
+    let left: Vec<_> = dir.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["samples"]);
+}

@@ -138,7 +138,7 @@ mod tests {
 
     fn text(recording: &Recording, table: Table) -> String {
         let mut out = Vec::new();
-        write(recording, table, &mut out, &mut |_, _| ()).unwrap();
+        write(recording, table, &mut out, &mut |_, _| Ok(())).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -141,8 +141,11 @@ pub fn import(
             return Err(malformed(&name, Place::Whole, "it is a directory"));
         }
         imported.modified = imported.modified.max(metadata.modified().unwrap_or(UNIX_EPOCH));
-        let mut input = Counted { input: BufReader::with_capacity(1 << 18, file), done, all, tick };
-        imported.read(&name, Some(path), &mut input)?;
+        let input = BufReader::with_capacity(1 << 18, file);
+        let mut input = Counted { input, done, all, tick, stopped: None };
+        let read = imported.read(&name, Some(path), &mut input);
+        // What the reader made of it says less than who stopped it.
+        input.stopped.map_or(read, Err)?;
         done += metadata.len();
     }
     imported.check()?;
@@ -366,11 +369,14 @@ struct Counted<'a, 't> {
     input: BufReader<File>,
     done: u64,
     all: u64,
-    tick: &'a mut (dyn FnMut(u64, u64) + 't),
+    tick: &'a mut (dyn FnMut(u64, u64) -> Result<()> + 't),
+    /// Why no more is to be read.
+    stopped: Option<Error>,
 }
 
 impl Read for Counted<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.check()?;
         let count = self.input.read(buffer)?;
         self.consumed(count);
         Ok(count)
@@ -379,6 +385,7 @@ impl Read for Counted<'_, '_> {
 
 impl BufRead for Counted<'_, '_> {
     fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        self.check()?;
         self.input.fill_buf()
     }
 
@@ -391,7 +398,11 @@ impl BufRead for Counted<'_, '_> {
 impl Counted<'_, '_> {
     fn consumed(&mut self, count: usize) {
         self.done += count as u64;
-        (self.tick)(self.done, self.all);
+        self.stopped = (self.tick)(self.done, self.all).err();
+    }
+
+    fn check(&self) -> std::io::Result<()> {
+        self.stopped.clone().map_or(Ok(()), |error| Err(std::io::Error::other(error)))
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn merge(
         })?;
         regions = snapshot.regions;
         windows += 1;
-        tick(done, all);
+        tick(done, all)?;
     }
     Ok(windows)
 }
@@ -241,7 +241,7 @@ mod tests {
 
     fn merged(spool: &mut Spool) -> Kept {
         let mut kept = Kept::default();
-        merge(spool, Duration::from_millis(5), &mut kept, &mut |_, _| ()).unwrap();
+        merge(spool, Duration::from_millis(5), &mut kept, &mut |_, _| Ok(())).unwrap();
         kept
     }
 

@@ -8,7 +8,7 @@ use tierscope_core::Error;
 use tierscope_record::{Recording, Table};
 
 /// Told how far it came: windows done, windows to do.
-pub type Tick<'a> = &'a mut dyn FnMut(u64, u64);
+pub type Tick<'a> = &'a mut dyn FnMut(u64, u64) -> Result<(), Error>;
 
 /// Why an export ended early.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(crate) fn each_batch(
             let batch = batch.project(&kept).map_err(io::Error::other)?;
             take(&batch)?;
         }
-        tick(index as u64 + 1, windows as u64);
+        tick(index as u64 + 1, windows as u64)?;
     }
     Ok(())
 }

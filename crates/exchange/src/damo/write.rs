@@ -78,7 +78,7 @@ impl<'a> Writer<'a> {
         let windows = self.recording.commits().len();
         for index in 0..windows {
             self.window(index)?;
-            tick(index as u64 + 1, windows as u64);
+            tick(index as u64 + 1, windows as u64)?;
         }
         if self.first.is_some() {
             self.out.write_all(TAIL)?;

@@ -125,6 +125,6 @@ impl Sink for Kept {
 
 pub(crate) fn kept(imported: Imported) -> Kept {
     let mut kept = Kept::default();
-    imported.write(&mut kept, &mut |_, _| ()).unwrap();
+    imported.write(&mut kept, &mut |_, _| Ok(())).unwrap();
     kept
 }

@@ -9,7 +9,7 @@ use crate::common::{kept, layout, meta, record, scratch, windows};
 
 fn exported(recording: &Recording, shape: Shape) -> Vec<u8> {
     let mut out = Vec::new();
-    write(recording, shape, &mut out, &mut *scratch(), &mut |_, _| ()).unwrap();
+    write(recording, shape, &mut out, &mut *scratch(), &mut |_, _| Ok(())).unwrap();
     out
 }
 

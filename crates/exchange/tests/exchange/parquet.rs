@@ -16,7 +16,7 @@ use crate::common::{Seen, record, windows};
 
 fn exported(recording: &Recording, table: Table) -> std::fs::File {
     let file = tempfile::tempfile().unwrap();
-    write(recording, table, file.try_clone().unwrap(), &mut |_, _| ()).unwrap();
+    write(recording, table, file.try_clone().unwrap(), &mut |_, _| Ok(())).unwrap();
     file
 }
 

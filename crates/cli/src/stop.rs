@@ -1,0 +1,40 @@
+//! Stopping what has a result only when it is done.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use tierscope_core::{Error, ErrorKind, Result};
+
+/// Whether the user wants no more. From [`Stop::on_signals`] on the first Ctrl-C, SIGTERM or SIGHUP
+/// only says so, and what was begun can be removed; a second one ends the process as ever.
+pub(crate) struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Listens from here on.
+    pub(crate) fn on_signals() -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let listen = |signal| -> io::Result<()> {
+            flag::register_conditional_default(signal, Arc::clone(&stop))?;
+            flag::register(signal, Arc::clone(&stop)).map(drop)
+        };
+        [SIGINT, SIGTERM, SIGHUP]
+            .into_iter()
+            .try_for_each(listen)
+            .map_err(|e| Error::new(ErrorKind::Other, "cannot set up signals").cause(e))?;
+        Ok(Self(stop))
+    }
+
+    /// # Errors
+    /// That `what` was stopped, if it was.
+    pub(crate) fn check(&self, what: &str) -> Result<()> {
+        match self.0.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Error::new(ErrorKind::Other, format!("stopped the {what}"))
+                .cause("a signal asked to")
+                .remedy("nothing is left of it; begin anew")),
+        }
+    }
+}
