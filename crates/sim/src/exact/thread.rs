@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tierscope_core::SpaceId;
 use tierscope_hw::Root;
-use tierscope_workloads::{Call, Lane, Next, Segment, Stream, Touch, Workload};
+use tierscope_workloads::{Call, Lane, Next, Stream, Touch, Workload};
 
 use super::tier::{NS, SECOND};
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A file begins with a header record whose value is the version, and ends with a footer record. Versions
-//! 2 to 7 differ in what markers mean, not in layout. Raw files (`*.raw.*`) are another format,
+//! 1 to 7 differ in what markers mean, not in layout. Raw files (`*.raw.*`) are another format,
 //! which only DynamoRIO itself can decode, with the program's binaries at hand.
 
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ mod marker {
 
 /// The newest version that was looked at.
 const NEWEST: u64 = 7;
-const OLDEST: u64 = 2;
+const OLDEST: u64 = 1;
 /// In the file type: there are no data references.
 const INSTRUCTION_ONLY: u64 = 4;
 
