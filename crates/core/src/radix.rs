@@ -34,6 +34,7 @@ impl Level {
 
     /// The level of that number; `None` outside 1..=5.
     #[must_use]
+    #[inline]
     pub fn new(number: u8) -> Option<Level> {
         (1..=5).contains(&number).then_some(Level(number))
     }

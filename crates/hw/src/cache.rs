@@ -1,11 +1,14 @@
 //! A write-back, write-allocate cache of physical lines.
 //!
-//! A set's tags lie together, 32 bits each: sixteen ways take one line of the host's cache.
+//! What belongs to a set lies together, tags of 32 bits each, so that a look-up takes one line of the
+//! host's cache or two.
 
 use tierscope_core::Result;
 
+use crate::cache_set::{CacheSet, Used};
 use crate::config::{CacheGeometry, Replacement};
-use crate::replacement::{MAX_ORDERED, Order, plru_touch, plru_victim, xorshift};
+use crate::host::prefetch;
+use crate::replacement::{plru_touch, plru_victim, xorshift};
 
 /// Bits of a tag.
 pub(crate) const TAG_BITS: u32 = 30;
@@ -36,18 +39,32 @@ pub struct Reply {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// LRU of few ways: their order, a word per set; empty ways are last.
-    Ordered(Vec<Order>),
-    /// LRU of many ways: the tags lie in order, the most recently used first.
-    Sorted,
-    TreePlru(Vec<u64>),
+    /// LRU of few ways.
+    Twelve(Vec<CacheSet<12>>),
+    Sixteen(Vec<CacheSet<16>>),
+    /// Everything else.
+    Plain(Plain),
+}
+
+/// Tags set by set; under LRU in order, the most recently used first.
+#[derive(Clone, Debug)]
+struct Plain {
+    tags: Vec<u32>,
+    policy: Policy,
+}
+
+#[derive(Clone, Debug)]
+enum Policy {
+    Lru,
+    /// The tree's bits, a word per set.
+    Tree(Vec<u64>),
+    /// The generator's state.
     Random(u64),
 }
 
 /// The cache.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    tags: Vec<u32>,
     state: State,
     ways: usize,
     line_shift: u32,
@@ -70,18 +87,18 @@ impl Cache {
     pub fn new(config: &CacheGeometry, physical_bits: u32) -> Result<Self> {
         config.check(physical_bits)?;
         let sets = config.sets as usize * config.slices as usize;
-        let state = match config.replacement {
-            Replacement::Lru if config.ways as usize <= MAX_ORDERED => {
-                State::Ordered(vec![Order::new(config.ways as usize); sets])
-            }
-            Replacement::Lru => State::Sorted,
-            Replacement::TreePlru => State::TreePlru(vec![0; sets]),
-            Replacement::Random { seed } => State::Random(seed | 1),
+        let ways = config.ways as usize;
+        let plain = |policy| State::Plain(Plain { tags: vec![0; sets * ways], policy });
+        let state = match (config.replacement, ways) {
+            (Replacement::Lru, ..=12) => State::Twelve(vec![CacheSet::new(ways); sets]),
+            (Replacement::Lru, ..=16) => State::Sixteen(vec![CacheSet::new(ways); sets]),
+            (Replacement::Lru, _) => plain(Policy::Lru),
+            (Replacement::TreePlru, _) => plain(Policy::Tree(vec![0; sets])),
+            (Replacement::Random { seed }, _) => plain(Policy::Random(seed | 1)),
         };
         Ok(Self {
-            tags: vec![0; sets * config.ways as usize],
             state,
-            ways: config.ways as usize,
+            ways,
             line_shift: config.line.trailing_zeros(),
             set_shift: config.sets.trailing_zeros(),
             slices: config.slices,
@@ -99,8 +116,8 @@ impl Cache {
     pub fn access(&mut self, address: u64, request: Request) -> Reply {
         let place = self.place(address);
         match request {
-            Request::Read => self.allocate(place, 0),
-            Request::Write => self.allocate(place, DIRTY),
+            Request::Read => self.allocate(place, false),
+            Request::Write => self.allocate(place, true),
             Request::NonTemporal => self.expel(place),
         }
     }
@@ -110,7 +127,14 @@ impl Cache {
     #[must_use]
     pub fn holds(&self, address: u64) -> bool {
         let place = self.place(address);
-        self.ways_of(place.set).iter().any(|tag| tag & !DIRTY == place.tag)
+        match &self.state {
+            State::Twelve(sets) => sets[place.set].holds(place.tag),
+            State::Sixteen(sets) => sets[place.set].holds(place.tag),
+            State::Plain(plain) => {
+                let tags = &plain.tags[place.set * self.ways..][..self.ways];
+                tags.iter().any(|tag| tag & !DIRTY == place.tag)
+            }
+        }
     }
 
     /// The line leaves (CLFLUSH, a page that moved).
@@ -122,17 +146,26 @@ impl Cache {
     #[inline]
     pub fn expect(&self, address: u64) {
         let set = self.place(address).set;
-        crate::host::prefetch(&self.tags, set * self.ways);
-        if let State::Ordered(orders) = &self.state {
-            crate::host::prefetch(orders, set);
+        match &self.state {
+            State::Twelve(sets) => prefetch(sets, set),
+            State::Sixteen(sets) => prefetch(sets, set),
+            State::Plain(plain) => prefetch(&plain.tags, set * self.ways),
         }
     }
 
     /// First bytes of the lines that are there, and whether they are dirty. In no order that
     /// means anything.
     pub fn contents(&self) -> impl Iterator<Item = (u64, bool)> + '_ {
-        let valid = self.tags.iter().enumerate().filter(|(_, tag)| **tag != 0);
-        valid.map(|(index, tag)| (self.address(index / self.ways, *tag), tag & DIRTY != 0))
+        let count = (self.slices as usize) << self.set_shift;
+        let lines = move |set: usize| {
+            let tags: Vec<(u32, bool)> = match &self.state {
+                State::Twelve(sets) => sets[set].tags().collect(),
+                State::Sixteen(sets) => sets[set].tags().collect(),
+                State::Plain(plain) => plain.tags_of(set, self.ways),
+            };
+            tags.into_iter().map(move |(tag, dirty)| (self.address(set, tag), dirty))
+        };
+        (0..count).flat_map(lines)
     }
 
     #[inline(always)]
@@ -154,51 +187,64 @@ impl Cache {
     }
 
     #[inline(always)]
-    fn ways_of(&self, set: usize) -> &[u32] {
-        &self.tags[set * self.ways..][..self.ways]
-    }
-
-    #[inline(always)]
-    fn allocate(&mut self, place: Place, dirty: u32) -> Reply {
-        let ways = &mut self.tags[place.set * self.ways..][..self.ways];
-        let (hit, evicted) = match &mut self.state {
-            State::Ordered(orders) => use_ordered(ways, place.tag, dirty, &mut orders[place.set]),
-            State::Sorted => use_sorted(ways, place.tag, dirty),
-            State::TreePlru(bits) => {
-                let bits = &mut bits[place.set];
-                let count = ways.len();
-                let (way, hit, evicted) =
-                    use_in_place(ways, place.tag, dirty, || plru_victim(*bits, count));
-                *bits = plru_touch(*bits, count, way);
-                (hit, evicted)
-            }
-            State::Random(state) => {
-                let count = ways.len() as u64;
-                let (_, hit, evicted) =
-                    use_in_place(ways, place.tag, dirty, || (xorshift(state) % count) as usize);
-                (hit, evicted)
-            }
+    fn allocate(&mut self, place: Place, store: bool) -> Reply {
+        let used = match &mut self.state {
+            State::Twelve(sets) => sets[place.set].allocate(self.ways, place.tag, store),
+            State::Sixteen(sets) => sets[place.set].allocate(self.ways, place.tag, store),
+            State::Plain(plain) => plain.allocate(place, self.ways, store),
         };
-        Reply { hit, writeback: self.writeback(place.set, evicted) }
+        self.reply(place.set, used)
     }
 
     #[inline(always)]
-    fn writeback(&self, set: usize, evicted: u32) -> Option<u64> {
-        (evicted & DIRTY != 0).then(|| self.address(set, evicted))
+    fn reply(&self, set: usize, used: Used) -> Reply {
+        Reply { hit: used.hit, writeback: used.expelled.map(|tag| self.address(set, tag)) }
     }
 
     fn expel(&mut self, place: Place) -> Reply {
-        let ways = &mut self.tags[place.set * self.ways..][..self.ways];
-        let Some(way) = ways.iter().position(|tag| tag & !DIRTY == place.tag) else {
-            return Reply { hit: false, writeback: None };
+        let used = match &mut self.state {
+            State::Twelve(sets) => sets[place.set].expel(self.ways, place.tag),
+            State::Sixteen(sets) => sets[place.set].expel(self.ways, place.tag),
+            State::Plain(plain) => plain.expel(place, self.ways),
         };
-        let gone = std::mem::take(&mut ways[way]);
-        match &mut self.state {
-            State::Ordered(orders) => orders[place.set].retire(way, self.ways),
-            State::Sorted => ways[way..].rotate_left(1),
-            State::TreePlru(_) | State::Random(_) => {}
+        self.reply(place.set, used.unwrap_or(Used { hit: false, expelled: None }))
+    }
+}
+
+impl Plain {
+    fn tags_of(&self, set: usize, ways: usize) -> Vec<(u32, bool)> {
+        let tags = self.tags[set * ways..][..ways].iter().filter(|tag| **tag != 0);
+        tags.map(|tag| (*tag, tag & DIRTY != 0)).collect()
+    }
+
+    fn allocate(&mut self, Place { set, tag }: Place, ways: usize, store: bool) -> Used {
+        let tags = &mut self.tags[set * ways..][..ways];
+        let dirty = if store { DIRTY } else { 0 };
+        let (hit, gone) = match &mut self.policy {
+            Policy::Lru => use_sorted(tags, tag, dirty),
+            Policy::Tree(bits) => {
+                let bits = &mut bits[set];
+                let (way, hit, gone) = use_in_place(tags, tag, dirty, || plru_victim(*bits, ways));
+                *bits = plru_touch(*bits, ways, way);
+                (hit, gone)
+            }
+            Policy::Random(state) => {
+                let victim = || (xorshift(state) % ways as u64) as usize;
+                let (_, hit, gone) = use_in_place(tags, tag, dirty, victim);
+                (hit, gone)
+            }
+        };
+        Used { hit, expelled: (gone & DIRTY != 0).then_some(gone) }
+    }
+
+    fn expel(&mut self, Place { set, tag }: Place, ways: usize) -> Option<Used> {
+        let tags = &mut self.tags[set * ways..][..ways];
+        let way = tags.iter().position(|other| other & !DIRTY == tag)?;
+        let gone = std::mem::take(&mut tags[way]);
+        if let Policy::Lru = self.policy {
+            tags[way..].rotate_left(1);
         }
-        Reply { hit: true, writeback: self.writeback(place.set, gone) }
+        Some(Used { hit: true, expelled: (gone & DIRTY != 0).then_some(gone) })
     }
 }
 
@@ -210,43 +256,8 @@ fn slice_of(line: u64, slices: u32) -> u32 {
     ((hash * u64::from(slices)) >> 32) as u32
 }
 
-/// The way that holds `tag`, or the number of ways. Compares all: see `sets::find_way`.
-#[inline(always)]
-fn find_way(ways: &[u32], tag: u32) -> usize {
-    match ways.len() {
-        8 => find_among::<8>(ways, tag),
-        11 => find_among::<11>(ways, tag),
-        12 => find_among::<12>(ways, tag),
-        15 => find_among::<15>(ways, tag),
-        16 => find_among::<16>(ways, tag),
-        count => ways.iter().position(|way| way & !DIRTY == tag).unwrap_or(count),
-    }
-}
-
-#[inline(always)]
-fn find_among<const WAYS: usize>(ways: &[u32], tag: u32) -> usize {
-    let ways: &[u32; WAYS] = ways.try_into().expect("its length was matched");
-    let mut found = 0;
-    for (number, way) in (1..).zip(ways) {
-        let same = u32::from(way & !DIRTY == tag).wrapping_neg();
-        found |= same & number;
-    }
-    if found == 0 { WAYS } else { found as usize - 1 }
-}
-
-/// Uses a line under LRU. Returns whether it was there, and the tag that had to go.
-#[inline(always)]
-fn use_ordered(ways: &mut [u32], tag: u32, dirty: u32, order: &mut Order) -> (bool, u32) {
-    let found = find_way(ways, tag);
-    let hit = found < ways.len();
-    let way = if hit { found } else { order.last(ways.len()) };
-    order.touch(way);
-    let old = ways[way];
-    ways[way] = tag | dirty | if hit { old & DIRTY } else { 0 };
-    (hit, if hit { 0 } else { old })
-}
-
-/// As [`use_ordered`], where the tags themselves lie in order.
+/// Uses a line where the tags lie in order. Returns whether it was there, and the tag that had to
+/// go.
 fn use_sorted(ways: &mut [u32], tag: u32, dirty: u32) -> (bool, u32) {
     let found = ways.iter().position(|way| way & !DIRTY == tag);
     let end = found.unwrap_or(ways.len() - 1);

@@ -33,8 +33,9 @@ impl PageSize {
 
     /// The size of a leaf of `level`; `None` where there are no leaves.
     #[must_use]
+    #[inline]
     pub fn of_level(level: Level) -> Option<PageSize> {
-        Self::ALL.into_iter().find(|size| size.level() == level)
+        Self::ALL.get(usize::from(level.number() - 1)).copied()
     }
 
     /// log2 of its bytes.

@@ -8,7 +8,9 @@
 //!
 //! Invariant: nothing on the way of an access allocates or follows a pointer chain.
 
+mod alike;
 pub mod cache;
+mod cache_set;
 pub mod config;
 pub mod entry;
 pub mod host;
@@ -28,4 +30,4 @@ pub use prefetcher::{Fetches, Prefetcher};
 pub use psc::{Psc, Table};
 pub use tlb::{Held, Stage, Tlb};
 pub use translation::{Asid, Translation};
-pub use walker::{Fault, PageTable, Reads, Root, Walk, entry_address, is_canonical, walk};
+pub use walker::{DEPTH, Fault, PageTable, Reads, Root, Walk, entry_address, is_canonical, walk};

@@ -6,7 +6,7 @@ use crate::config;
 use crate::psc::Psc;
 use crate::tlb::{Stage, Tlb};
 use crate::translation::{Asid, Translation};
-use crate::walker::{Fault, PageTable, Reads, Root, walk};
+use crate::walker::{Fault, PageTable, Reads, Root, walk_into};
 
 /// Who gave a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +52,7 @@ impl Mmu {
     ///
     /// # Errors
     /// The page fault, or the general protection fault, that the core would raise.
-    #[inline]
+    #[inline(always)]
     pub fn translate<T: PageTable>(
         &mut self,
         memory: &mut T,
@@ -60,12 +60,38 @@ impl Mmu {
         linear: u64,
         access: Access,
     ) -> Result<(Translation, Source), Fault> {
-        let Some((known, stage)) = self.tlb.lookup(linear, root.asid) else {
+        let first = self.tlb.find_first(linear, root.asid);
+        if let Some((slot, known)) = first
+            && (access == Access::Load || known.takes_stores())
+        {
+            self.tlb.touch_first(slot);
+            return Ok((known, Source::L1));
+        }
+        self.translate_rest(memory, root, linear, access, first.is_some())
+    }
+
+    /// What [`Mmu::translate`] does unless the first level gave a page of 4 KiB that allows the
+    /// access; `there` if it gave one that does not.
+    #[inline(never)]
+    fn translate_rest<T: PageTable>(
+        &mut self,
+        memory: &mut T,
+        root: Root,
+        linear: u64,
+        access: Access,
+        there: bool,
+    ) -> Result<(Translation, Source), Fault> {
+        let known = if there {
+            self.tlb.lookup(linear, root.asid)
+        } else {
+            self.tlb.lookup_rest(linear, root.asid)
+        };
+        let Some((known, stage)) = known else {
             let found = self.walk(memory, root, linear, access)?;
             self.tlb.insert_missed(linear, root.asid, found);
             return Ok((found, Source::Walk));
         };
-        if access == Access::Load || known.is_dirty() && known.is_writable() {
+        if access == Access::Load || known.takes_stores() {
             let source = if stage == Stage::L1 { Source::L1 } else { Source::L2 };
             return Ok((known, source));
         }
@@ -77,7 +103,7 @@ impl Mmu {
         Ok((found, Source::Walk))
     }
 
-    #[inline]
+    #[inline(always)]
     fn walk<T: PageTable>(
         &mut self,
         memory: &mut T,
@@ -86,9 +112,9 @@ impl Mmu {
         access: Access,
     ) -> Result<Translation, Fault> {
         self.walks += 1;
-        let walk = walk(memory, &mut self.psc, self.levels, root, linear, access);
-        self.reads = walk.reads;
-        walk.result.map_err(|fault| self.fault(root.asid, linear, fault))
+        let (psc, reads) = (&mut self.psc, &mut self.reads);
+        let found = walk_into(memory, psc, self.levels, root, linear, access, reads);
+        found.map_err(|fault| self.fault(root.asid, linear, fault))
     }
 
     #[cold]

@@ -4,6 +4,7 @@
 //! prefetching to L2 and LLC): it follows one stream a page for a number of pages, in either
 //! direction, runs ahead of the program by a bounded number of lines, and never leaves the page.
 
+use crate::alike;
 use crate::config::Streamer;
 
 const PAGE_SHIFT: u32 = 12;
@@ -30,8 +31,8 @@ struct Stream {
 /// The prefetcher of one last-level cache.
 #[derive(Clone, Debug)]
 pub struct Prefetcher {
-    /// Low bits of the pages, for a quick look through all.
-    tags: Vec<u32>,
+    /// Low bits of the pages, four by four, for a quick look through all.
+    tags: Vec<[u32; 4]>,
     streams: Vec<Stream>,
     /// The stream used last; the one after it in the ring is the oldest.
     newest: usize,
@@ -75,7 +76,7 @@ impl Prefetcher {
             ..Stream::default()
         };
         Self {
-            tags: vec![NONE as u32; count.into()],
+            tags: vec![[NONE as u32; 4]; usize::from(count).div_ceil(4)],
             streams: (0..count).map(stream).collect(),
             newest: usize::from(count) - 1,
             train: config.train,
@@ -101,15 +102,17 @@ impl Prefetcher {
         stream.fetch(self.degree, self.distance)
     }
 
-    /// Compares all tags whatever it finds: see `sets::find_way`.
     #[inline(always)]
     fn find(&self, page: u64) -> Option<usize> {
-        let mut found = self.tags.len();
-        for (at, tag) in self.tags.iter().enumerate() {
-            found = if *tag == page as u32 { at } else { found };
+        let mut found = None;
+        for (first, tags) in self.tags.iter().enumerate() {
+            let alike = alike::of_four(tags, page as u32);
+            let at = 4 * first + alike.trailing_zeros() as usize % 4;
+            found = if alike != 0 { Some(at) } else { found };
         }
-        let stream = self.streams.get(found)?;
-        if stream.page == page { Some(found) } else { self.find_alike(page) }
+        let found = found?;
+        let is = self.streams.get(found).is_some_and(|stream| stream.page == page);
+        if is { Some(found) } else { self.find_alike(page) }
     }
 
     /// Two pages may look alike by their tags.
@@ -123,7 +126,7 @@ impl Prefetcher {
         let oldest = usize::from(self.streams[self.newest].newer);
         let Stream { newer, older, .. } = self.streams[oldest];
         self.streams[oldest] = Stream { page, newer, older, last: line, ..Stream::default() };
-        self.tags[oldest] = page as u32;
+        self.tags[oldest / 4][oldest % 4] = page as u32;
         // The ring turns by one: what was oldest is newest.
         self.newest = oldest;
     }

@@ -27,20 +27,11 @@ const LEVELS: [Level; 4] = [Level::PMD, Level::PUD, Level::P4D, Level::PGD5];
 #[derive(Clone, Debug)]
 pub struct Psc {
     /// By level, as [`LEVELS`].
-    levels: [Option<Array>; 4],
+    levels: [Option<Sets>; 4],
 }
 
-#[derive(Clone, Debug)]
-struct Array {
-    sets: Sets,
-    tables: Vec<u64>,
-}
-
-impl Array {
-    fn new(config: &PscArray) -> Self {
-        let sets = Sets::new(config.entries as usize, config.ways as usize, config.replacement);
-        Self { tables: vec![0; sets.len()], sets }
-    }
+fn sets(config: &PscArray) -> Sets {
+    Sets::new(config.entries as usize, config.ways as usize, config.replacement)
 }
 
 #[inline(always)]
@@ -52,6 +43,11 @@ fn key_of(linear: u64, level: Level, asid: Asid) -> u64 {
 /// The table's address has twelve free bits; the lowest says whether stores are allowed.
 const WRITABLE: u64 = 1;
 
+#[inline(always)]
+fn table_of(said: u64) -> Table {
+    Table { base: said & !WRITABLE, writable: said & WRITABLE != 0 }
+}
+
 impl Psc {
     /// Empty caches.
     ///
@@ -60,7 +56,7 @@ impl Psc {
     pub fn new(config: &config::Translation) -> tierscope_core::Result<Self> {
         config.check()?;
         let of = |level: Level| config.psc.iter().find(|array| array.level == level.number());
-        Ok(Self { levels: LEVELS.map(|level| of(level).map(Array::new)) })
+        Ok(Self { levels: LEVELS.map(|level| of(level).map(sets)) })
     }
 
     /// The lowest cached entry for the address: its level, and the table that it points to.
@@ -68,13 +64,9 @@ impl Psc {
     pub fn lookup(&mut self, linear: u64, asid: Asid) -> Option<(Level, Table)> {
         for (level, array) in LEVELS.into_iter().zip(&mut self.levels) {
             let Some(array) = array else { continue };
-            let Some(slot) = array.sets.find(key_of(linear, level, asid)) else { continue };
-            array.sets.touch(slot);
-            let table = array.tables[slot.place];
-            return Some((
-                level,
-                Table { base: table & !WRITABLE, writable: table & WRITABLE != 0 },
-            ));
+            let Some(slot) = array.find(key_of(linear, level, asid)) else { continue };
+            array.touch(slot);
+            return Some((level, table_of(array.said(slot))));
         }
         None
     }
@@ -85,8 +77,8 @@ impl Psc {
     #[inline(always)]
     pub(crate) fn add(&mut self, linear: u64, asid: Asid, level: Level, table: Table) {
         let Some(array) = &mut self.levels[usize::from(level.number()) - 2] else { return };
-        let (slot, _) = array.sets.insert(key_of(linear, level, asid));
-        array.tables[slot.place] = if table.writable { table.base | WRITABLE } else { table.base };
+        let said = table.base | if table.writable { WRITABLE } else { 0 };
+        array.insert(key_of(linear, level, asid), said);
     }
 
     /// Forgets what a translation of this address would use: what a page fault does (section
@@ -94,8 +86,8 @@ impl Psc {
     pub fn invalidate_page(&mut self, linear: u64, asid: Asid) {
         for (level, array) in LEVELS.into_iter().zip(&mut self.levels) {
             let Some(array) = array else { continue };
-            if let Some(slot) = array.sets.find(key_of(linear, level, asid)) {
-                array.sets.remove(slot);
+            if let Some(slot) = array.find(key_of(linear, level, asid)) {
+                array.remove(slot);
             }
         }
     }
@@ -113,7 +105,7 @@ impl Psc {
     }
 
     fn remove_if(&mut self, gone: impl Fn(u64) -> bool) {
-        self.levels.iter_mut().flatten().for_each(|array| array.sets.remove_if(&gone));
+        self.levels.iter_mut().flatten().for_each(|array| array.remove_if(&gone));
     }
 
     /// What the cache of `level` holds: first byte of the entry's range, address space, table. In
@@ -122,11 +114,9 @@ impl Psc {
         let place = usize::from(level.number()).checked_sub(2);
         let array = place.and_then(|place| self.levels[place].as_ref());
         array.into_iter().flat_map(move |array| {
-            array.sets.keys().map(move |(place, key)| {
+            array.entries().map(move |(key, said)| {
                 let asid = Asid::new((key >> 1 & 0xfff) as u16).expect("12 bits");
-                let table = array.tables[place];
-                let table = Table { base: table & !WRITABLE, writable: table & WRITABLE != 0 };
-                (key >> INDEX_SHIFT << level.shift(), asid, table)
+                (key >> INDEX_SHIFT << level.shift(), asid, table_of(said))
             })
         })
     }

@@ -1,27 +1,43 @@
-//! A set-associative array of 64-bit keys: what TLBs and paging-structure caches are made of.
+//! A set-associative array of 64-bit keys and what is said of them: what TLBs and paging-structure
+//! caches are made of.
 //!
-//! Keys lie set by set in one flat array; way and replacement state are found without a pointer
-//! to follow. Zero is no key. The low [`INDEX_SHIFT`] bits of a key never choose its set.
+//! A set begins with a mark of 16 bits for each of its ways, which are compared all at once; only a
+//! way whose mark is alike has its key looked at. So what is not there is known from half a line of
+//! the host's cache, and what is there from two lines. Zero is no key. The low [`INDEX_SHIFT`] bits of
+//! a key never choose its set.
 
+use crate::alike;
 use crate::config::Replacement;
 use crate::replacement::{MAX_ORDERED, Order, plru_touch, plru_victim, xorshift};
 
 /// The bits of a key from here on choose its set.
 pub(crate) const INDEX_SHIFT: u32 = 16;
 
+/// Ways of a block.
+const LANES: usize = 16;
+
 /// Where a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Its place in an array of [`Sets::len`] items.
-    pub(crate) place: usize,
-    set: usize,
-    way: usize,
+    block: usize,
+    lane: usize,
+}
+
+/// Sixteen ways, or fewer, of a set.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+struct Block {
+    marks: [u16; LANES],
+    /// Under LRU of few ways: their order, empty ways last.
+    order: Order,
+    /// Keys, and what is said of them.
+    entries: [(u64, u64); LANES],
 }
 
 /// What replacement other than LRU of few ways keeps.
 #[derive(Clone, Debug)]
 enum State {
-    /// Nothing: [`Sets::orders`] is all there is.
+    /// Nothing: [`Block::order`] is all there is.
     Ordered,
     /// LRU of many ways: when each was last used; 0 = empty.
     Stamped { used: Vec<u32>, clock: u32 },
@@ -34,10 +50,12 @@ enum State {
 #[derive(Clone, Debug)]
 pub(crate) struct Sets {
     ways: usize,
+    /// Blocks of a set.
+    depth: usize,
     mask: u64,
-    keys: Vec<u64>,
-    /// Under LRU of few ways: their order, a word per set, empty ways last. Otherwise empty.
-    orders: Vec<Order>,
+    /// The bits of a key from here on tell the keys of a set apart.
+    mark_shift: u32,
+    blocks: Vec<Block>,
     state: State,
 }
 
@@ -52,115 +70,159 @@ impl Sets {
             Replacement::TreePlru => State::TreePlru(vec![0; sets]),
             Replacement::Random { seed } => State::Random(seed | 1),
         };
-        let orders = match state {
-            State::Ordered => vec![Order::new(ways); sets],
-            _ => Vec::new(),
-        };
-        Self { ways, mask: sets as u64 - 1, keys: vec![0; entries], orders, state }
+        let depth = ways.div_ceil(LANES);
+        let order = Order::new(ways.min(MAX_ORDERED));
+        let block = Block { marks: [0; LANES], order, entries: [(0, 0); LANES] };
+        Self {
+            ways,
+            depth,
+            mask: sets as u64 - 1,
+            mark_shift: INDEX_SHIFT + sets.trailing_zeros(),
+            blocks: vec![block; sets * depth],
+            state,
+        }
     }
 
-    /// Slots, for arrays that lie beside this one.
-    pub(crate) fn len(&self) -> usize {
-        self.keys.len()
+    #[inline(always)]
+    fn set_of(&self, key: u64) -> usize {
+        ((key >> INDEX_SHIFT) & self.mask) as usize
+    }
+
+    #[inline(always)]
+    fn mark_of(&self, key: u64) -> u16 {
+        (key >> self.mark_shift ^ key) as u16
     }
 
     #[inline(always)]
     pub(crate) fn find(&self, key: u64) -> Option<Slot> {
-        let set = ((key >> INDEX_SHIFT) & self.mask) as usize;
-        let first = set * self.ways;
-        let way = find_way(&self.keys[first..][..self.ways], key);
-        (way < self.ways).then_some(Slot { place: first + way, set, way })
+        let (set, mark) = (self.set_of(key), self.mark_of(key));
+        if self.depth == 1 {
+            let lane = self.blocks[set].find(key, mark)?;
+            return Some(Slot { block: set, lane });
+        }
+        self.find_deep(set, key, mark)
+    }
+
+    #[cold]
+    fn find_deep(&self, set: usize, key: u64, mark: u16) -> Option<Slot> {
+        let found = |block: usize| Some(Slot { block, lane: self.blocks[block].find(key, mark)? });
+        (set * self.depth..(set + 1) * self.depth).find_map(found)
+    }
+
+    /// What is said of the key in a slot.
+    #[inline(always)]
+    pub(crate) fn said(&self, slot: Slot) -> u64 {
+        self.blocks[slot.block].entries[slot.lane % LANES].1
+    }
+
+    /// Says something else of the key in a slot.
+    #[inline(always)]
+    pub(crate) fn say(&mut self, slot: Slot, said: u64) {
+        self.blocks[slot.block].entries[slot.lane % LANES].1 = said;
     }
 
     /// Tells the replacement policy that the slot was used.
     #[inline(always)]
     pub(crate) fn touch(&mut self, slot: Slot) {
-        match self.orders.get_mut(slot.set) {
-            Some(order) => order.touch(slot.way),
-            None => self.touch_unordered(slot),
+        if let State::Ordered = self.state {
+            self.blocks[slot.block].order.touch(slot.lane);
+        } else {
+            self.touch_unordered(slot);
         }
     }
 
-    fn touch_unordered(&mut self, Slot { place, set, way }: Slot) {
+    fn touch_unordered(&mut self, slot: Slot) {
+        let (set, way) = self.way_of(slot);
         match &mut self.state {
             State::Stamped { used, clock } => {
                 if *clock == u32::MAX {
                     *clock = renumber(used, self.ways);
                 }
                 *clock += 1;
-                used[place] = *clock;
+                used[set * self.ways + way] = *clock;
             }
             State::TreePlru(bits) => bits[set] = plru_touch(bits[set], self.ways, way),
             State::Random(_) | State::Ordered => {}
         }
     }
 
-    /// Puts in a key that is not there, and touches it. Returns its slot and the key it pushed
-    /// out, 0 if the slot was empty.
-    #[inline]
-    pub(crate) fn insert(&mut self, key: u64) -> (Slot, u64) {
+    fn way_of(&self, slot: Slot) -> (usize, usize) {
+        (slot.block / self.depth, slot.block % self.depth * LANES + slot.lane)
+    }
+
+    fn slot_of(&self, set: usize, way: usize) -> Slot {
+        Slot { block: set * self.depth + way / LANES, lane: way % LANES }
+    }
+
+    /// Puts in a key that is not there, and touches it. Returns the key that it pushed out, and what
+    /// was said of that; the key is 0 if the way was empty.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, key: u64, said: u64) -> (u64, u64) {
         debug_assert!(key != 0 && self.find(key).is_none());
-        let set = ((key >> INDEX_SHIFT) & self.mask) as usize;
-        let way = match self.orders.get_mut(set) {
-            Some(order) => order.reuse_last(self.ways),
-            None => self.reuse(set),
+        let set = self.set_of(key);
+        let slot = if let State::Ordered = self.state {
+            let lane = self.blocks[set].order.reuse_last(self.ways);
+            Slot { block: set, lane }
+        } else {
+            self.reuse(set)
         };
-        let slot = Slot { place: set * self.ways + way, set, way };
-        (slot, std::mem::replace(&mut self.keys[slot.place], key))
+        let (mark, block) = (self.mark_of(key), &mut self.blocks[slot.block]);
+        block.marks[slot.lane % LANES] = mark;
+        std::mem::replace(&mut block.entries[slot.lane % LANES], (key, said))
     }
 
     /// An empty way if there is one, else what the policy gives up; it is touched.
-    fn reuse(&mut self, set: usize) -> usize {
-        let way = match self.empty_way(set) {
-            Some(way) => way,
-            None => self.victim(set),
-        };
-        self.touch_unordered(Slot { place: set * self.ways + way, set, way });
-        way
+    fn reuse(&mut self, set: usize) -> Slot {
+        let empty = (0..self.ways).find(|way| self.key(self.slot_of(set, *way)) == 0);
+        let way = empty.unwrap_or_else(|| self.victim(set));
+        let slot = self.slot_of(set, way);
+        self.touch_unordered(slot);
+        slot
+    }
+
+    fn key(&self, slot: Slot) -> u64 {
+        self.blocks[slot.block].entries[slot.lane].0
     }
 
     fn victim(&mut self, set: usize) -> usize {
         let ways = self.ways;
         match &mut self.state {
-            State::Ordered => self.orders[set].last(ways),
+            State::Ordered => self.blocks[set].order.last(ways),
             State::Stamped { used, .. } => least(&used[set * ways..][..ways]),
             State::TreePlru(bits) => plru_victim(bits[set], ways),
             State::Random(state) => (xorshift(state) % ways as u64) as usize,
         }
     }
 
-    fn empty_way(&self, set: usize) -> Option<usize> {
-        self.keys[set * self.ways..][..self.ways].iter().position(|key| *key == 0)
-    }
-
     /// Empties the slot.
     pub(crate) fn remove(&mut self, slot: Slot) {
-        self.empty(slot.place);
-    }
-
-    /// Empties every slot whose key is to go.
-    pub(crate) fn remove_if(&mut self, mut gone: impl FnMut(u64) -> bool) {
-        for place in 0..self.keys.len() {
-            if self.keys[place] != 0 && gone(self.keys[place]) {
-                self.empty(place);
-            }
-        }
-    }
-
-    fn empty(&mut self, place: usize) {
-        self.keys[place] = 0;
+        let block = &mut self.blocks[slot.block];
+        block.marks[slot.lane] = 0;
+        block.entries[slot.lane] = (0, 0);
+        let (set, way) = self.way_of(slot);
         match &mut self.state {
-            State::Ordered => {
-                self.orders[place / self.ways].retire(place % self.ways, self.ways);
-            }
-            State::Stamped { used, .. } => used[place] = 0,
+            State::Ordered => self.blocks[slot.block].order.retire(slot.lane, self.ways),
+            State::Stamped { used, .. } => used[set * self.ways + way] = 0,
             State::TreePlru(_) | State::Random(_) => {}
         }
     }
 
-    /// The keys that are in, in no order that means anything.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        self.keys.iter().copied().enumerate().filter(|(_, key)| *key != 0)
+    /// Empties every slot whose key is to go.
+    pub(crate) fn remove_if(&mut self, mut gone: impl FnMut(u64) -> bool) {
+        for block in 0..self.blocks.len() {
+            for lane in 0..LANES {
+                let slot = Slot { block, lane };
+                if self.key(slot) != 0 && gone(self.key(slot)) {
+                    self.remove(slot);
+                }
+            }
+        }
+    }
+
+    /// The keys that are in and what is said of them, in no order that means anything.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let all = self.blocks.iter().flat_map(|block| &block.entries);
+        all.copied().filter(|(key, _)| *key != 0)
     }
 
     #[cfg(test)]
@@ -171,28 +233,20 @@ impl Sets {
     }
 }
 
-/// The way that holds `key`, or the number of ways. Compares all ways whatever it finds: which
-/// way hits is as good as random, and a branch on it would be mispredicted.
-#[inline(always)]
-fn find_way(set: &[u64], key: u64) -> usize {
-    match set.len() {
-        4 => find_among::<4>(set, key),
-        6 => find_among::<6>(set, key),
-        8 => find_among::<8>(set, key),
-        12 => find_among::<12>(set, key),
-        16 => find_among::<16>(set, key),
-        ways => set.iter().position(|k| *k == key).unwrap_or(ways),
+impl Block {
+    /// The lane that holds the key. Its mark alone may be another's too.
+    #[inline(always)]
+    fn find(&self, key: u64, mark: u16) -> Option<usize> {
+        let mut alike = alike::of_sixteen(&self.marks, mark);
+        while alike != 0 {
+            let lane = alike.trailing_zeros() as usize;
+            if self.entries[lane % LANES].0 == key {
+                return Some(lane);
+            }
+            alike &= alike - 1;
+        }
+        None
     }
-}
-
-#[inline(always)]
-fn find_among<const WAYS: usize>(set: &[u64], key: u64) -> usize {
-    let set: &[u64; WAYS] = set.try_into().expect("its length was matched");
-    let mut found = WAYS;
-    for way in (0..WAYS).rev() {
-        found = if set[way] == key { way } else { found };
-    }
-    found
 }
 
 /// The first of the smallest.
@@ -232,7 +286,7 @@ mod tests {
                 sets.touch(slot);
                 0
             }
-            None => sets.insert(key).1,
+            None => sets.insert(key, !key).0,
         }
     }
 
@@ -267,5 +321,17 @@ mod tests {
         for number in 33..99 {
             assert_eq!(touch(&mut sets, key(0, number)), key(0, number - 32));
         }
+    }
+
+    // Sixteen sets and marks of 16 bits: bits 36 and up of a key tell nothing by its mark.
+    #[test]
+    fn keys_of_the_same_mark_are_told_apart() {
+        let mut sets = Sets::new(64, 4, Replacement::Lru);
+        let keys: Vec<u64> = (1..=4).map(|number| number << 36 | 1).collect();
+        assert!(keys.iter().all(|key| sets.mark_of(*key) == sets.mark_of(keys[0])));
+        keys.iter().for_each(|key| assert_eq!(touch(&mut sets, *key), 0));
+        let said = keys.iter().map(|key| sets.find(*key).map(|slot| sets.said(slot)));
+        assert!(said.eq(keys.iter().map(|key| Some(!key))));
+        assert_eq!(sets.find(5 << 36 | 1), None);
     }
 }

@@ -24,6 +24,8 @@ const SIZE_MASK: u64 = 3 << SIZE_SHIFT;
 const ASID_SHIFT: u32 = 3;
 const ASID_MASK: u64 = 0xfff << ASID_SHIFT;
 const GLOBAL: u64 = 1 << 15;
+/// Of one size, and global or not: such keys are counted together.
+const KIND: u64 = VALID | SIZE_MASK | GLOBAL;
 
 #[inline(always)]
 fn key_of(linear: u64, size: PageSize, tag: u64) -> u64 {
@@ -37,37 +39,18 @@ fn tag_of(asid: Asid) -> u64 {
     u64::from(asid.number()) << ASID_SHIFT
 }
 
+#[inline(always)]
 fn size_of(key: u64) -> usize {
     ((key & SIZE_MASK) >> SIZE_SHIFT) as usize
 }
 
-/// An array, and what it says of its keys.
-#[derive(Clone, Debug)]
-struct Array {
-    sets: Sets,
-    said: Vec<u64>,
+fn array(config: &TlbArray) -> Sets {
+    Sets::new(config.entries as usize, config.ways as usize, config.replacement)
 }
 
-impl Array {
-    fn new(config: &TlbArray) -> Self {
-        let sets = Sets::new(config.entries as usize, config.ways as usize, config.replacement);
-        Self { said: vec![0; sets.len()], sets }
-    }
-
-    #[inline(always)]
-    fn said(&self, slot: Slot) -> Translation {
-        Translation::from_bits(self.said[slot.place])
-    }
-
-    /// Stands where there is none: nothing is ever looked up in it.
-    fn none() -> Self {
-        Self { sets: Sets::new(1, 1, Replacement::Lru), said: vec![0] }
-    }
-
-    #[inline(always)]
-    fn say(&mut self, slot: Slot, translation: Translation) {
-        self.said[slot.place] = translation.bits();
-    }
+/// Stands where there is no array: nothing is ever looked up in it.
+fn none() -> Sets {
+    Sets::new(1, 1, Replacement::Lru)
 }
 
 /// A key and what was said of it.
@@ -77,7 +60,7 @@ type Line = (u64, Translation);
 /// pages of 4 KiB, the first array takes them.
 #[derive(Clone, Debug)]
 struct Bank {
-    arrays: [Array; 3],
+    arrays: [Sets; 3],
     of_size: [Option<u8>; 3],
     /// Translations held, by page size: a size of which there is none is not looked up.
     held: [u32; 3],
@@ -91,7 +74,7 @@ impl Bank {
         configs.sort_by_key(|array| array.pages.iter().min().copied());
         let takes = |size| configs.iter().position(|array| array.pages.contains(&size));
         let arrays =
-            std::array::from_fn(|n| configs.get(n).map_or_else(Array::none, |c| Array::new(c)));
+            std::array::from_fn(|n| configs.get(n).map_or_else(none, |config| array(config)));
         let of_size = PageSize::ALL.map(|size| takes(size).map(|index| index as u8));
         Self { arrays, of_size, held: [0; 3], globals: 0 }
     }
@@ -103,7 +86,7 @@ impl Bank {
 
     #[inline(always)]
     fn find_small(&self, linear: u64, tag: u64) -> Option<(usize, Slot)> {
-        self.arrays[0].sets.find(key_of(linear, PageSize::K4, tag)).map(|slot| (0, slot))
+        self.arrays[0].find(key_of(linear, PageSize::K4, tag)).map(|slot| (0, slot))
     }
 
     #[inline(always)]
@@ -114,7 +97,7 @@ impl Bank {
             }
             let key = key_of(linear, size, tag);
             let index = self.takes(key)?;
-            if let Some(slot) = self.arrays[index].sets.find(key) {
+            if let Some(slot) = self.arrays[index].find(key) {
                 return Some((index, slot));
             }
         }
@@ -144,12 +127,12 @@ impl Bank {
 
     #[inline(always)]
     fn said(&self, (index, slot): (usize, Slot)) -> Translation {
-        self.arrays[index].said(slot)
+        Translation::from_bits(self.arrays[index].said(slot))
     }
 
     #[inline(always)]
     fn touch(&mut self, (index, slot): (usize, Slot)) {
-        self.arrays[index].sets.touch(slot);
+        self.arrays[index].touch(slot);
     }
 
     /// Puts a line in, or changes what is said of its key, if an array takes its size. Returns
@@ -157,9 +140,9 @@ impl Bank {
     fn put(&mut self, line: Line) -> Option<Line> {
         let index = self.takes(line.0)?;
         let array = &mut self.arrays[index];
-        if let Some(slot) = array.sets.find(line.0) {
-            array.sets.touch(slot);
-            array.say(slot, line.1);
+        if let Some(slot) = array.find(line.0) {
+            array.touch(slot);
+            array.say(slot, line.1.bits());
             return None;
         }
         self.add(line)
@@ -169,16 +152,15 @@ impl Bank {
     #[inline(always)]
     fn add(&mut self, (key, translation): Line) -> Option<Line> {
         let index = self.takes(key)?;
-        let array = &mut self.arrays[index];
-        let (slot, evicted) = array.sets.insert(key);
-        let said = array.said(slot);
-        array.say(slot, translation);
-        self.count(key, 1);
-        if evicted == 0 {
-            return None;
+        let (evicted, said) = self.arrays[index].insert(key, translation.bits());
+        if evicted & KIND != key & KIND {
+            self.count(key, 1);
+            if evicted == 0 {
+                return None;
+            }
+            self.count(evicted, -1);
         }
-        self.count(evicted, -1);
-        Some((evicted, said))
+        Some((evicted, Translation::from_bits(said)))
     }
 
     #[inline(always)]
@@ -192,9 +174,9 @@ impl Bank {
 
     fn remove(&mut self, key: u64) -> Option<Line> {
         let index = self.takes(key)?;
-        let slot = self.arrays[index].sets.find(key)?;
-        let translation = self.arrays[index].said(slot);
-        self.arrays[index].sets.remove(slot);
+        let slot = self.arrays[index].find(key)?;
+        let translation = self.said((index, slot));
+        self.arrays[index].remove(slot);
         self.count(key, -1);
         Some((key, translation))
     }
@@ -202,7 +184,7 @@ impl Bank {
     fn remove_if(&mut self, gone: impl Fn(u64) -> bool) {
         let mut keys = Vec::new();
         for array in &mut self.arrays {
-            array.sets.remove_if(|key| {
+            array.remove_if(|key| {
                 let goes = gone(key);
                 if goes {
                     keys.push(key);
@@ -214,13 +196,8 @@ impl Bank {
     }
 
     fn lines(&self) -> impl Iterator<Item = Line> + '_ {
-        let line =
-            |array: &Array, place: usize, key| (key, Translation::from_bits(array.said[place]));
-        let of = move |array| {
-            let array: &Array = array;
-            array.sets.keys().map(move |(place, key)| line(array, place, key))
-        };
-        self.arrays.iter().flat_map(of)
+        let line = |(key, said)| (key, Translation::from_bits(said));
+        self.arrays.iter().flat_map(move |array| array.entries().map(line))
     }
 }
 
@@ -261,17 +238,30 @@ impl Tlb {
     /// what the second level held comes into the first.
     #[inline(always)]
     pub fn lookup(&mut self, linear: u64, asid: Asid) -> Option<(Translation, Stage)> {
-        let first = &mut self.l1.arrays[0];
-        if let Some(slot) = first.sets.find(key_of(linear, PageSize::K4, tag_of(asid))) {
-            first.sets.touch(slot);
-            return Some((first.said(slot), Stage::L1));
+        if let Some((slot, known)) = self.find_first(linear, asid) {
+            self.touch_first(slot);
+            return Some((known, Stage::L1));
         }
         self.lookup_rest(linear, asid)
     }
 
+    /// Finds a page of 4 KiB of the address space in the first level, and changes nothing.
+    #[inline(always)]
+    pub(crate) fn find_first(&self, linear: u64, asid: Asid) -> Option<(Slot, Translation)> {
+        let first = &self.l1.arrays[0];
+        let slot = first.find(key_of(linear, PageSize::K4, tag_of(asid)))?;
+        Some((slot, Translation::from_bits(first.said(slot))))
+    }
+
+    /// What was found there is used.
+    #[inline(always)]
+    pub(crate) fn touch_first(&mut self, slot: Slot) {
+        self.l1.arrays[0].touch(slot);
+    }
+
     /// What [`Tlb::lookup`] tries after the pages of 4 KiB in the first level.
-    #[inline(never)]
-    fn lookup_rest(&mut self, linear: u64, asid: Asid) -> Option<(Translation, Stage)> {
+    #[inline(always)]
+    pub(crate) fn lookup_rest(&mut self, linear: u64, asid: Asid) -> Option<(Translation, Stage)> {
         if let Some(at) = self.l1.find_rest(linear, asid) {
             self.l1.touch(at);
             return Some((self.l1.said(at), Stage::L1));
@@ -280,7 +270,7 @@ impl Tlb {
         Some((translation, Stage::L2))
     }
 
-    #[inline]
+    #[inline(always)]
     fn lookup_second(&mut self, linear: u64, asid: Asid) -> Option<Translation> {
         let at = self.l2.find_any(linear, asid)?;
         let translation = self.l2.said(at);
@@ -334,7 +324,7 @@ impl Tlb {
     }
 
     /// As [`Tlb::insert`], right after a lookup of the same address missed.
-    #[inline]
+    #[inline(always)]
     pub fn insert_missed(&mut self, linear: u64, asid: Asid, translation: Translation) {
         if self.inclusion != Inclusion::Neither {
             return self.insert(linear, asid, translation);

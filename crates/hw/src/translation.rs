@@ -97,6 +97,13 @@ impl Translation {
         self.0 & Self::DIRTY != 0
     }
 
+    /// Whether a store needs no walk: the page is writable, and known to be dirty.
+    #[inline(always)]
+    #[must_use]
+    pub fn takes_stores(self) -> bool {
+        self.0 & (WRITABLE | Self::DIRTY) == WRITABLE | Self::DIRTY
+    }
+
     /// Whether it holds in every address space.
     #[inline(always)]
     #[must_use]
@@ -108,7 +115,8 @@ impl Translation {
     #[inline(always)]
     #[must_use]
     pub fn physical(self, linear: u64) -> u64 {
-        self.frame() | linear & ((1 << self.size().shift()) - 1)
+        let shift = 12 + 9 * (self.0 >> Self::SIZE_SHIFT & 3);
+        self.frame() | linear & ((1 << shift) - 1)
     }
 
     #[inline(always)]

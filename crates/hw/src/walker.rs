@@ -50,24 +50,70 @@ pub enum Fault {
     NonCanonical,
 }
 
-/// Physical addresses of the entries that a walk read, in order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Entries that a walk reads at most.
+pub const DEPTH: usize = 5;
+
+/// Physical addresses of the entries that a walk read, in order, and in which of them it set a flag.
+#[derive(Clone, Copy, Default)]
 pub struct Reads {
-    addresses: [u64; 5],
+    addresses: [u64; DEPTH],
     count: u8,
+    marks: u8,
 }
+
+impl std::fmt::Debug for Reads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:x?} marks {:b}", self.as_slice(), self.marks)
+    }
+}
+
+impl PartialEq for Reads {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice() && self.marks == other.marks
+    }
+}
+
+impl Eq for Reads {}
 
 impl Reads {
     #[inline(always)]
     fn push(&mut self, address: u64) {
-        self.addresses[usize::from(self.count)] = address;
+        self.addresses[usize::from(self.count) % self.addresses.len()] = address;
         self.count += 1;
     }
 
+    /// The walk sets a flag in the entry that it read last.
+    #[inline(always)]
+    fn mark(&mut self) {
+        self.marks |= 1 << (self.count - 1);
+    }
+
+    /// How many there are.
+    #[inline(always)]
+    #[must_use]
+    pub fn count(&self) -> u8 {
+        self.count
+    }
+
+    /// A bit for each: whether the walk set a flag there.
+    #[inline(always)]
+    #[must_use]
+    pub fn marks(&self) -> u8 {
+        self.marks
+    }
+
     /// The addresses; the leaf's is the last.
+    #[inline(always)]
     #[must_use]
     pub fn as_slice(&self) -> &[u64] {
         &self.addresses[..usize::from(self.count)]
+    }
+
+    /// The addresses, and after them what earlier walks left behind.
+    #[inline(always)]
+    #[must_use]
+    pub fn and_more(&self) -> &[u64; DEPTH] {
+        &self.addresses
     }
 }
 
@@ -91,12 +137,27 @@ pub fn walk<T: PageTable>(
     access: Access,
 ) -> Walk {
     let mut reads = Reads::default();
-    let result = if is_canonical(linear, levels) {
-        descend(memory, psc, levels, root, linear, access, &mut reads)
+    let result = walk_into(memory, psc, levels, root, linear, access, &mut reads);
+    Walk { reads, result }
+}
+
+/// As [`walk`], where `reads` tells afterwards what was read.
+#[inline(always)]
+pub(crate) fn walk_into<T: PageTable>(
+    memory: &mut T,
+    psc: &mut Psc,
+    levels: u8,
+    root: Root,
+    linear: u64,
+    access: Access,
+    reads: &mut Reads,
+) -> Result<Translation, Fault> {
+    (reads.count, reads.marks) = (0, 0);
+    if is_canonical(linear, levels) {
+        descend(memory, psc, levels, root, linear, access, reads)
     } else {
         Err(Fault::NonCanonical)
-    };
-    Walk { reads, result }
+    }
 }
 
 /// Whether the bits above those that `levels` translate equal the highest translated one (Intel
@@ -133,10 +194,11 @@ fn descend<T: PageTable>(
         let writable = table.writable && entry & WRITABLE != 0;
         if level == Level::PTE || entry & HUGE != 0 {
             let size = PageSize::of_level(level).ok_or(Fault::Reserved(level))?;
-            return leaf(memory, address, entry, size, writable, access);
+            return leaf(memory, (address, entry), size, writable, access, reads);
         }
         if entry & ACCESSED == 0 {
             memory.set(address, ACCESSED);
+            reads.mark();
         }
         table = Table { base: entry & FRAME_MASK, writable };
         psc.add(linear, root.asid, level, table);
@@ -154,11 +216,11 @@ pub fn entry_address(base: u64, linear: u64, level: Level) -> u64 {
 #[inline(always)]
 fn leaf<T: PageTable>(
     memory: &mut T,
-    address: u64,
-    entry: u64,
+    (address, entry): (u64, u64),
     size: PageSize,
     writable: bool,
     access: Access,
+    reads: &mut Reads,
 ) -> Result<Translation, Fault> {
     let stores = access == Access::Store;
     if stores && !writable {
@@ -167,6 +229,7 @@ fn leaf<T: PageTable>(
     let flags = if stores { ACCESSED | DIRTY } else { ACCESSED };
     if entry & flags != flags {
         memory.set(address, flags & !entry);
+        reads.mark();
     }
     let frame = entry & FRAME_MASK & !(size.bytes() - 1);
     Ok(Translation::new(frame, size)
@@ -233,6 +296,7 @@ mod tests {
         for address in walk.reads.as_slice() {
             assert_eq!(memory.0[address] & (ACCESSED | DIRTY), ACCESSED, "{address:#x}");
         }
+        assert_eq!(walk.reads.marks(), 0b1111);
     }
 
     #[test]
@@ -254,6 +318,7 @@ mod tests {
         }
         let walk = go(&mut memory, &mut psc, 0x5000, Access::Load);
         assert_eq!(walk.reads.as_slice(), [0x4028], "the PDE cache knows the table");
+        assert_eq!(walk.reads.marks(), 1);
         assert_eq!(memory.0[&0x4028] & ACCESSED, ACCESSED);
         assert_eq!(memory.0[&0x3000] & ACCESSED, 0, "in use, and looks old");
         psc.flush_all();

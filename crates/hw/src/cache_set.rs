@@ -1,0 +1,104 @@
+//! A set of a cache under LRU of few ways: in one line of the host's cache up to twelve ways, in two
+//! up to sixteen.
+
+use crate::alike;
+use crate::replacement::Order;
+
+/// Tags of up to `LANES` ways, their order and which of them are dirty. A tag of zero is none.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct CacheSet<const LANES: usize> {
+    tags: [u32; LANES],
+    dirty: u32,
+    /// Empty ways are last.
+    order: Order,
+}
+
+/// What a line's use came to.
+pub(crate) struct Used {
+    pub(crate) hit: bool,
+    /// The tag of a dirty line that had to go.
+    pub(crate) expelled: Option<u32>,
+}
+
+impl<const LANES: usize> CacheSet<LANES> {
+    pub(crate) fn new(ways: usize) -> Self {
+        debug_assert!(ways <= LANES);
+        Self { tags: [0; LANES], dirty: 0, order: Order::new(ways) }
+    }
+
+    /// Uses a line, and fetches it if it is not there.
+    #[inline(always)]
+    pub(crate) fn allocate(&mut self, ways: usize, tag: u32, store: bool) -> Used {
+        let alike = self.alike(tag);
+        let hit = alike != 0;
+        let way = if hit { alike.trailing_zeros() as usize } else { self.order.last(ways) };
+        self.order.touch(way);
+        let bit = 1u32 << way;
+        let dirty = self.dirty;
+        let kept = if hit { dirty } else { dirty & !bit };
+        self.dirty = kept | u32::from(store) << way;
+        let old = std::mem::replace(&mut self.tags[way], tag);
+        Used { hit, expelled: (kept != dirty).then_some(old) }
+    }
+
+    /// The line leaves; `None` if it was not there.
+    pub(crate) fn expel(&mut self, ways: usize, tag: u32) -> Option<Used> {
+        let way = self.tags.iter().position(|other| *other == tag)?;
+        self.order.retire(way, ways);
+        self.tags[way] = 0;
+        let dirty = self.dirty >> way & 1 == 1;
+        self.dirty &= !(1 << way);
+        Some(Used { hit: true, expelled: dirty.then_some(tag) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn holds(&self, tag: u32) -> bool {
+        self.alike(tag) != 0
+    }
+
+    /// The tags that are there, and whether their lines are dirty.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = (u32, bool)> + '_ {
+        let tags = self.tags.iter().enumerate().filter(|(_, tag)| **tag != 0);
+        tags.map(|(way, tag)| (*tag, self.dirty >> way & 1 == 1))
+    }
+
+    /// A bit for each way whose tag is the one wanted: one or none.
+    #[inline(always)]
+    fn alike(&self, tag: u32) -> u32 {
+        let mut found = 0;
+        for (four, tags) in self.tags.as_chunks::<4>().0.iter().enumerate() {
+            found |= alike::of_four(tags, tag) << (4 * four);
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_takes_one_line_of_the_host_or_two() {
+        assert_eq!((size_of::<CacheSet<12>>(), size_of::<CacheSet<16>>()), (64, 128));
+    }
+
+    //   three ways: 7 8d 9   use 7   10 pushes out 8, which was dirty   9 leaves   11 takes its place
+    #[test]
+    fn the_least_recently_used_goes_and_says_if_it_was_dirty() {
+        let mut set = CacheSet::<12>::new(3);
+        let mut go = |tag, store| {
+            let used = set.allocate(3, tag, store);
+            (used.hit, used.expelled)
+        };
+        assert_eq!([(7, false), (8, true), (9, false)].map(|(t, s)| go(t, s)), [(false, None); 3]);
+        assert_eq!(go(7, false), (true, None));
+        assert_eq!(go(10, false), (false, Some(8)));
+        assert!(set.expel(3, 9).is_some_and(|used| used.expelled.is_none()));
+        assert!(set.expel(3, 9).is_none() && !set.holds(9));
+        assert!(set.allocate(3, 11, true).expelled.is_none(), "it was empty");
+        let mut tags: Vec<_> = set.tags().collect();
+        tags.sort_unstable();
+        assert_eq!(tags, [(7, false), (10, false), (11, true)]);
+    }
+}
