@@ -8,7 +8,6 @@ use tierscope_hw::Root;
 use tierscope_hw::entry::{ACCESSED, FRAME_MASK, HUGE};
 use tierscope_hw::entry_address;
 
-use super::line::ENTRIES;
 use super::machine::{Machine, duration};
 use super::os::Os;
 use super::tables::{FANOUT, Tables};
@@ -218,7 +217,7 @@ impl Scan {
         }
     }
 
-    /// Visits the entries of a table of level 1, a line at a time.
+    /// Visits the entries of a table of level 1, a group at a time.
     fn last_table(
         &mut self,
         tables: &mut Tables,
@@ -231,21 +230,21 @@ impl Scan {
         let last = ((span.1 - 1 - base) >> 12) as usize;
         debug_assert!(last < FANOUT);
         self.stats.visited += (last - first + 1) as u64;
-        for (number, line) in tables.lines_mut(table).iter_mut().enumerate() {
-            let start = number * ENTRIES;
-            if start > last || start + ENTRIES <= first {
-                continue;
-            }
+        let (leaves, table) = tables.leaves_mut(table);
+        let size = leaves.group(table);
+        for group in first / size..=last / size {
+            let start = group * size;
             let skip = first.saturating_sub(start);
-            let take = (last + 1 - start).min(ENTRIES);
-            let wanted = ((1 << take) - 1) & !((1 << skip) - 1);
-            let (young, mapped) = (line.young() & wanted, line.mapped() & wanted);
+            let take = (last + 1 - start).min(size);
+            let wanted = (u64::MAX >> (64 - take)) & (u64::MAX << skip);
+            let (young, mapped) = leaves.bits(table, group);
+            let (young, mapped) = (young & wanted, mapped & wanted);
             self.stats.young += u64::from(young.count_ones());
             self.stats.present += u64::from(mapped.count_ones());
             self.stats.leaves[0] += u64::from(mapped.count_ones());
             if self.mode.clear {
                 self.cleared += u64::from(young.count_ones());
-                line.clear_young(young);
+                leaves.clear_young(table, group, young);
             }
             let place = ((base + ((start + skip) as u64) * 4096) - set.range.start) >> 12;
             put(&mut set.young, place, young >> skip);
@@ -263,14 +262,14 @@ fn fill(words: &mut [u64], first: u64, count: u64) {
     }
 }
 
-/// Puts a few bits at a place.
+/// Puts up to 64 bits at a place.
 fn put(words: &mut [u64], place: u64, bits: u64) {
     if bits == 0 {
         return;
     }
     let (word, shift) = ((place / 64) as usize, place % 64);
     words[word] |= bits << shift;
-    if shift > 64 - ENTRIES as u64 && bits >> (64 - shift) != 0 {
+    if shift > 0 && bits >> (64 - shift) != 0 {
         words[word + 1] |= bits >> (64 - shift);
     }
 }

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use rustix::mm::{
-    Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, munmap,
+    Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap_fixed, munmap,
 };
 use tierscope_core::{Error, ErrorKind, Result};
 
@@ -21,7 +21,9 @@ unsafe impl Zeroable for u8 {}
 // SAFETY: any bits are a u64.
 unsafe impl Zeroable for u64 {}
 
-/// An array of zeroed items that grows in place or by moving its page-table entries.
+/// An array of zeroed items that grows by moving its page-table entries. It begins where a huge page
+/// of the host can begin, and moves from one such place to another: else the host would cut its huge
+/// pages up, and every look into a gigabyte would miss the host's TLB.
 pub(super) struct Arena<T: Zeroable> {
     start: NonNull<T>,
     items: usize,
@@ -49,7 +51,7 @@ impl<T: Zeroable> Arena<T> {
     fn grow(&mut self, items: usize) -> Result<()> {
         let old = self.bytes();
         let wanted = (items * size_of::<T>()).max(old * 2).next_multiple_of(GRAIN);
-        let moved = if old == 0 { map(wanted) } else { remap(self.start.cast(), old, wanted) };
+        let moved = map(wanted).and_then(|new| move_there(self.start.cast(), old, new, wanted));
         let start = moved.map_err(|errno| {
             Error::new(
                 ErrorKind::Other,
@@ -71,19 +73,43 @@ impl<T: Zeroable> Arena<T> {
     }
 }
 
+/// Fresh memory that begins at a huge page.
 fn map(bytes: usize) -> rustix::io::Result<NonNull<c_void>> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    let some = bytes + GRAIN;
     // SAFETY: a fresh anonymous mapping, wherever the kernel likes, disturbs nobody.
     let start = unsafe {
-        mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)?
+        mmap_anonymous(std::ptr::null_mut(), some, ProtFlags::READ | ProtFlags::WRITE, flags)?
     };
-    Ok(NonNull::new(start).expect("a mapping is not at zero"))
+    let before = start.align_offset(GRAIN);
+    // SAFETY: what lies before and behind the part that begins at a huge page is ours, and nobody
+    // has seen it yet. Nothing of zero bytes is unmapped.
+    unsafe {
+        let begin = start.byte_add(before);
+        if before > 0 {
+            munmap(start, before)?;
+        }
+        if before < GRAIN {
+            munmap(begin.byte_add(bytes), GRAIN - before)?;
+        }
+        Ok(NonNull::new(begin).expect("a mapping is not at zero"))
+    }
 }
 
-fn remap(start: NonNull<c_void>, old: usize, new: usize) -> rustix::io::Result<NonNull<c_void>> {
-    // SAFETY: the mapping is ours, and nobody keeps a pointer into it: slices borrow the arena.
-    let start = unsafe { mremap(start.as_ptr(), old, new, MremapFlags::MAYMOVE)? };
-    Ok(NonNull::new(start).expect("a mapping is not at zero"))
+/// Moves what was at `start` to the beginning of the mapping at `new`, and returns where it is.
+fn move_there(
+    start: NonNull<c_void>,
+    old: usize,
+    new: NonNull<c_void>,
+    wanted: usize,
+) -> rustix::io::Result<NonNull<c_void>> {
+    if old > 0 {
+        let flags = MremapFlags::MAYMOVE;
+        // SAFETY: both mappings are ours, nobody keeps a pointer into the old one, since slices
+        // borrow the arena, and nothing was written to the new one.
+        unsafe { mremap_fixed(start.as_ptr(), old, wanted, flags, new.as_ptr())? };
+    }
+    Ok(new)
 }
 
 impl<T: Zeroable> Deref for Arena<T> {
@@ -131,5 +157,6 @@ mod tests {
         }
         assert!((10..21).all(|power| arena[(1 << power) - 1] == power));
         assert_eq!(arena.iter().filter(|item| **item != 0).count(), 11);
+        assert!(arena.as_ptr().cast::<u8>().align_offset(GRAIN) == 0, "{:?}", arena.as_ptr());
     }
 }

@@ -4,41 +4,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use tierscope_core::Result;
-use tierscope_hw::{Mmu, Source};
+use tierscope_hw::Mmu;
 
 use super::counts::Counts;
 use super::pmu::Pmu;
 use super::private::Private;
 use super::setup::Setup;
 use super::tier::NS;
-
-/// Accesses that a core translates before it waits for the first of them: about what its window of
-/// out-of-order execution holds, and enough for the host to prefetch.
-pub(super) const WINDOW: usize = 16;
-
-/// An access that was translated and not yet carried out.
-#[derive(Clone, Copy)]
-pub(super) struct Pending {
-    pub(super) physical: u64,
-    pub(super) linear: u64,
-    pub(super) source: Source,
-    pub(super) stores: bool,
-    /// Entries that its walk read.
-    pub(super) reads: u8,
-}
-
-impl Default for Pending {
-    fn default() -> Self {
-        Self { physical: 0, linear: 0, source: Source::L1, stores: false, reads: 0 }
-    }
-}
-
-/// The window between translation and memory.
-pub(super) struct Window {
-    pub(super) pending: [Pending; WINDOW],
-    /// Addresses of the entries that the walks read, one after another.
-    pub(super) reads: [u64; 5 * WINDOW],
-}
+use super::window::Window;
 
 /// A core.
 pub(super) struct Cpu {
@@ -64,9 +37,8 @@ pub(super) struct Cpu {
     pub(super) idle: u64,
     /// Time that telemetry took from it.
     pub(super) stolen: u64,
-    /// Walks when the host was last told to prefetch or not, and which.
+    /// Walks when it was last decided whether the host should prefetch.
     pub(super) walks_seen: u64,
-    pub(super) ahead: bool,
 }
 
 impl Cpu {
@@ -86,11 +58,10 @@ impl Cpu {
             private: Private::new(&setup.hardware),
             counts: Counts::default(),
             pmu,
-            window: Window { pending: [Pending::default(); WINDOW], reads: [0; 5 * WINDOW] },
+            window: Window::new(),
             idle: 0,
             stolen: 0,
             walks_seen: 0,
-            ahead: true,
         })
     }
 

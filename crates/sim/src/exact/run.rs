@@ -1,26 +1,19 @@
 //! Time passes: cores carry out the accesses of their threads, the one that is behind first.
 
-use tierscope_core::{Access, Addr, BusObserver, HintFault, Sample, SpaceId, Tier, Time};
-use tierscope_hw::{Cache, PageTable, Source};
+use tierscope_core::{Access, Addr, BusObserver, HintFault, Time};
 
-use super::cpu::{Cpu, Pending, WINDOW};
-use super::machine::{Cycles, Machine};
-use super::memory::{Memory, Reached};
+use super::below::{Below, Who};
+use super::cpu::Cpu;
+use super::machine::Machine;
 use super::os::{Denied, Resolved};
-use super::tables::Tables;
 use super::thread::{Asks, FORESEEN, Op, Thread};
 use super::tier::NS;
-use crate::config::Event;
+use super::window::{Translated, WINDOW, Whose, keep, translate};
 use crate::exact::Detail;
 
-/// Accesses between the host's prefetch of an entry and the walk that needs it.
-const AHEAD: usize = 16;
-const _: () = assert!(WINDOW + 2 * AHEAD <= FORESEEN);
 /// How long a thread runs while others wait for its core: `base_slice_ns` of the kernel's scheduler
 /// on a server (kernel/sched/fair.c).
 const TURN: u64 = 3_000_000 * NS;
-/// In the address of an entry that a walk read: it also set a flag there.
-const MARKED: u64 = 1;
 
 /// Why a core stopped before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +141,8 @@ impl<B: BusObserver> Machine<B> {
     ) -> Stopped {
         let Self { os, cpus, threads, memory, cycles, .. } = self;
         let (cpu, thread) = (&mut cpus[at], &mut threads[thread]);
+        let Thread { space, root, overlap, non_temporal, .. } = *thread;
+        let who = Who::new(space, overlap, non_temporal, cycles);
         let mut below = Below { memory, tables: &mut os.tables, cycles, at };
         while cpu.time < until {
             if cpu.time >= thread.segment_ends {
@@ -158,21 +153,29 @@ impl<B: BusObserver> Machine<B> {
                 count => count,
             };
             if thread.is_dry() {
-                look_back(cpu);
+                let known = thread.left();
                 thread.draw(cpu.time);
+                if walks_a_lot(cpu) {
+                    below.tables.foresee(root, &thread.ops()[known..thread.left()]);
+                }
                 if thread.got_on() {
                     return Stopped::GotOn;
                 }
             }
-            let wanted = allowed.min(thread.left()).min(WINDOW);
+            let left = thread.left();
+            let mut wanted = allowed.min(left).min(WINDOW);
             if let Some(asks) = (wanted == 0).then(|| thread.take_asks()).flatten() {
                 return Stopped::Asks(asks);
             }
-            let root = thread.root;
-            let ops = thread.ops();
-            let done = translate::<CACHE>(cpu, below.tables, root, ops, wanted);
+            if !CACHE && !SAMPLES && thread.pace == 0 && left >= FORESEEN {
+                let ends = until.min(thread.segment_ends);
+                wanted = WINDOW * windows(ends - cpu.time, cycles.access, left);
+            }
+            let whose = Whose { root, non_temporal, llc: below.memory.llc.as_ref() };
+            let ops = &thread.ops()[..wanted];
+            let done = translate::<CACHE, SAMPLES>(cpu, below.tables, &whose, ops);
             if CACHE || SAMPLES {
-                below.carry_out::<CACHE, CLOCK, SAMPLES>(cpu, thread, done);
+                below.window::<CACHE, CLOCK, SAMPLES>(cpu, &who);
             } else {
                 cpu.time += below.cycles.access * done as u64;
             }
@@ -198,7 +201,6 @@ impl<B: BusObserver> Machine<B> {
 
     /// Resolves a page fault: the core pays.
     fn fault(&mut self, at: usize, addr: Addr, stores: bool) -> Result<(), Denied> {
-        self.os.tables.forget_marked();
         let now = Time(self.cpus[at].time / NS);
         let resolved = match self.os.fault(addr.space, addr.at, stores, now) {
             Ok(resolved) => resolved?,
@@ -239,40 +241,56 @@ impl<B: BusObserver> Machine<B> {
         self.os.spaces[addr.space.0 as usize].cpus.insert(at);
         let access = if store { Access::Store } else { Access::Load };
         loop {
-            let cpu = &mut self.cpus[at];
-            match cpu.mmu.translate(&mut self.os.tables, root, addr.at, access) {
-                Ok((page, source)) => {
-                    let physical = page.physical(addr.at);
-                    keep::<true>(
-                        cpu,
-                        &mut self.os.tables,
-                        0,
-                        0,
-                        Pending { physical, linear: addr.at, source, stores: store, reads: 0 },
-                    );
-                    self.carry_out_one(at, addr.space);
-                    return Ok(physical);
-                }
-                Err(_) => self.fault(at, addr, store)?,
+            let translated =
+                self.cpus[at].mmu.translate(&mut self.os.tables, root, addr.at, access);
+            let Ok((page, source)) = translated else {
+                self.fault(at, addr, store)?;
+                continue;
+            };
+            let physical = page.physical(addr.at);
+            let done = Translated { physical, linear: addr.at, source, stores: store };
+            match (self.detail, self.cpus[at].pmu.is_some()) {
+                (Detail::Translation, false) => self.finish::<false, false, false>(at, addr, done),
+                (Detail::Translation, true) => self.finish::<false, false, true>(at, addr, done),
+                (Detail::Caches, false) => self.finish::<true, false, false>(at, addr, done),
+                (Detail::Caches, true) => self.finish::<true, false, true>(at, addr, done),
+                (Detail::Whole, false) => self.finish::<true, true, false>(at, addr, done),
+                (Detail::Whole, true) => self.finish::<true, true, true>(at, addr, done),
             }
+            return Ok(physical);
         }
     }
 
-    fn carry_out_one(&mut self, at: usize, space: SpaceId) {
-        let Self { os, cpus, memory, cycles, detail, .. } = self;
+    /// Carries out one translated access.
+    fn finish<const CACHE: bool, const CLOCK: bool, const SAMPLES: bool>(
+        &mut self,
+        at: usize,
+        addr: Addr,
+        done: Translated,
+    ) {
+        let Self { os, cpus, memory, cycles, .. } = self;
         let cpu = &mut cpus[at];
+        let root = os.spaces[addr.space.0 as usize].root;
+        let who = Who::new(addr.space, 1, false, cycles);
+        let whose = Whose { root, non_temporal: false, llc: memory.llc.as_ref() };
+        keep::<CACHE, SAMPLES>(cpu, &whose, done);
         let mut below = Below { memory, tables: &mut os.tables, cycles, at };
-        let who = Who { space, overlap: 1, non_temporal: false };
-        match (*detail, cpu.pmu.is_some()) {
-            (Detail::Translation, false) => cpu.time += below.cycles.access,
-            (Detail::Translation, true) => below.window::<false, false, true>(cpu, who, 1),
-            (Detail::Caches, false) => below.window::<true, false, false>(cpu, who, 1),
-            (Detail::Caches, true) => below.window::<true, false, true>(cpu, who, 1),
-            (Detail::Whole, false) => below.window::<true, true, false>(cpu, who, 1),
-            (Detail::Whole, true) => below.window::<true, true, true>(cpu, who, 1),
+        if CACHE || SAMPLES {
+            below.window::<CACHE, CLOCK, SAMPLES>(cpu, &who);
+        } else {
+            cpu.time += cycles.access;
         }
         cpu.counts.accesses += 1;
     }
+}
+
+/// How many windows of accesses that all take `access` begin within `time`, before new ones have to
+/// be drawn: at least one.
+#[inline(always)]
+fn windows(time: u64, access: u64, drawn: usize) -> usize {
+    let until = time.div_ceil(access * WINDOW as u64);
+    let drawn = (drawn - FORESEEN) / WINDOW + 1;
+    drawn.min(usize::try_from(until).unwrap_or(usize::MAX))
 }
 
 /// Accesses that the thread may make at `now`.
@@ -287,230 +305,10 @@ fn allowed(thread: &Thread, now: u64) -> usize {
     ((now - thread.due) / thread.pace + 1) as usize
 }
 
-/// Decides anew whether prefetching for the host pays: it does after many walks.
-fn look_back(cpu: &mut Cpu) {
-    let walks = cpu.mmu.walks();
-    cpu.ahead = walks - cpu.walks_seen > 16;
-    cpu.walks_seen = walks;
-}
-
-/// Translates up to `wanted` accesses; returns how many there were before one faulted.
+/// Whether a core walked often since this was asked last: the host should prefetch then.
 #[inline(always)]
-fn translate<const KEEP: bool>(
-    cpu: &mut Cpu,
-    tables: &mut Tables,
-    root: tierscope_hw::Root,
-    ops: &[Op],
-    wanted: usize,
-) -> usize {
-    let mut reads = 0;
-    for (index, op) in ops[..wanted].iter().enumerate() {
-        if cpu.ahead {
-            tables.foresee(root, ops[index + 2 * AHEAD].linear());
-            tables.expect(root, ops[index + AHEAD].linear());
-        }
-        let access = if op.stores() { Access::Store } else { Access::Load };
-        let Ok((page, source)) = cpu.mmu.translate(tables, root, op.linear(), access) else {
-            return index;
-        };
-        let physical = page.physical(op.linear());
-        let pending =
-            Pending { physical, linear: op.linear(), source, stores: op.stores(), reads: 0 };
-        reads += keep::<KEEP>(cpu, tables, index, reads, pending);
-    }
-    wanted
-}
-
-/// Keeps a translated access for when it is carried out; returns how many entries its walk read.
-#[inline(always)]
-fn keep<const KEEP: bool>(
-    cpu: &mut Cpu,
-    tables: &mut Tables,
-    index: usize,
-    first: usize,
-    mut pending: Pending,
-) -> usize {
-    match pending.source {
-        Source::L1 => {}
-        Source::L2 => cpu.counts.second_tlb_hits += 1,
-        Source::Walk => {
-            let read = cpu.mmu.last_reads().as_slice();
-            cpu.counts.walks += 1;
-            cpu.counts.walk_reads += read.len() as u64;
-            if KEEP {
-                let kept = &mut cpu.window.reads[first..][..read.len()];
-                kept.copy_from_slice(read);
-                pending.reads = read.len() as u8;
-                for marked in tables.marked() {
-                    kept.iter_mut().filter(|at| **at == *marked).for_each(|at| *at |= MARKED);
-                }
-            }
-            tables.forget_marked();
-        }
-    }
-    if KEEP {
-        cpu.window.pending[index] = pending;
-    }
-    usize::from(pending.reads)
-}
-
-/// Whose accesses are carried out.
-#[derive(Clone, Copy)]
-struct Who {
-    space: SpaceId,
-    overlap: u64,
-    non_temporal: bool,
-}
-
-/// What lies below the translation of a core.
-struct Below<'a, B> {
-    memory: &'a mut Memory<B>,
-    tables: &'a mut Tables,
-    cycles: &'a Cycles,
-    at: usize,
-}
-
-impl<B: BusObserver> Below<'_, B> {
-    #[inline(always)]
-    fn carry_out<const CACHE: bool, const CLOCK: bool, const SAMPLES: bool>(
-        &mut self,
-        cpu: &mut Cpu,
-        thread: &Thread,
-        count: usize,
-    ) {
-        let Thread { space, overlap, non_temporal, .. } = *thread;
-        self.window::<CACHE, CLOCK, SAMPLES>(cpu, Who { space, overlap, non_temporal }, count);
-    }
-
-    /// Carries out what was translated.
-    #[inline(always)]
-    fn window<const CACHE: bool, const CLOCK: bool, const SAMPLES: bool>(
-        &mut self,
-        cpu: &mut Cpu,
-        who: Who,
-        count: usize,
-    ) {
-        if CACHE && let Some(llc) = &self.memory.llc {
-            self.foresee(llc, &cpu.window.pending[..count], &cpu.window.reads);
-        }
-        let mut reads = 0;
-        for index in 0..count {
-            let pending = cpu.window.pending[index];
-            let mut stall = 0;
-            let mut served = None;
-            if CACHE {
-                if CLOCK && pending.source == Source::L2 {
-                    stall += self.cycles.second_tlb;
-                }
-                for at in reads..reads + usize::from(pending.reads) {
-                    let read = cpu.window.reads[at];
-                    stall += self.walk_read::<CLOCK>(cpu, who, read);
-                }
-                reads += usize::from(pending.reads);
-                let (time, tier) = self.data::<CLOCK>(cpu, who, &pending);
-                stall += time;
-                served = tier;
-            }
-            cpu.time += if CLOCK { stall.max(self.cycles.access) } else { self.cycles.access };
-            if SAMPLES {
-                sample(cpu, who, self.at, &pending, served);
-            }
-        }
-    }
-
-    /// The host prefetches what the cache's model will look at.
-    #[inline(always)]
-    fn foresee(&self, llc: &Cache, pending: &[Pending], reads: &[u64]) {
-        let mut read = 0;
-        for pending in pending {
-            read += usize::from(pending.reads);
-            if pending.reads > 0 {
-                llc.expect(reads[read - 1] & !MARKED);
-            }
-            llc.expect(pending.physical);
-        }
-    }
-
-    /// A walk reads an entry, through the cache unless its table is uncached, and perhaps sets a
-    /// flag in it. Returns the time that it stalls.
-    #[inline(always)]
-    fn walk_read<const CLOCK: bool>(&mut self, cpu: &mut Cpu, who: Who, read: u64) -> u64 {
-        let (address, marks) = (read & !MARKED, read & MARKED != 0);
-        let reached = if self.tables.is_uncached(address) {
-            let served = self.memory.read::<CLOCK>(cpu.time, address, self.at);
-            if marks {
-                self.memory.write::<CLOCK>(cpu.time, address, self.at);
-            }
-            Reached::Memory(served)
-        } else {
-            self.memory.access::<CLOCK>(cpu.time, address, marks, self.at)
-        };
-        match reached {
-            Reached::Cache => self.cycles.llc / self.cycles.walkers.min(who.overlap),
-            Reached::Memory(served) => {
-                cpu.counts.walk_misses += 1;
-                served.time() / self.cycles.walkers.min(who.overlap)
-            }
-        }
-    }
-
-    /// The access itself: the time that it stalls, and the tier if it went to memory.
-    #[inline(always)]
-    fn data<const CLOCK: bool>(
-        &mut self,
-        cpu: &mut Cpu,
-        who: Who,
-        pending: &Pending,
-    ) -> (u64, Option<u8>) {
-        if who.non_temporal && pending.stores {
-            cpu.private.forget(pending.physical);
-            let served = self.memory.store_past::<CLOCK>(cpu.time, pending.physical, self.at);
-            cpu.counts.served[usize::from(served.tier)] += 1;
-            return (served.time() / who.overlap, Some(served.tier));
-        }
-        if cpu.private.use_line(pending.physical, pending.stores) {
-            return (0, None);
-        }
-        let reached =
-            self.memory.access::<CLOCK>(cpu.time, pending.physical, pending.stores, self.at);
-        self.memory.prefetch::<CLOCK>(cpu.time, pending.physical, self.at);
-        match reached {
-            Reached::Cache => {
-                cpu.counts.llc_hits += 1;
-                (self.cycles.llc / who.overlap, None)
-            }
-            Reached::Memory(served) => {
-                cpu.counts.served[usize::from(served.tier)] += 1;
-                (served.time() / who.overlap, Some(served.tier))
-            }
-        }
-    }
-}
-
-/// Counts the access, and takes the samples that are due.
-#[inline(always)]
-fn sample(cpu: &mut Cpu, who: Who, at: usize, pending: &Pending, served: Option<u8>) {
-    let Some(pmu) = &mut cpu.pmu else { return };
-    let (event, access) =
-        if pending.stores { (Event::Stores, Access::Store) } else { (Event::Loads, Access::Load) };
-    let retired = pmu.count(event);
-    let missed = served.is_some() && !pending.stores && pmu.count(Event::LoadMisses);
-    if !(retired || missed) {
-        return;
-    }
-    let sample = Sample {
-        time: Time(cpu.time / NS),
-        at: Addr { space: who.space, at: pending.linear },
-        access,
-        core: at as u32,
-        tier: served.map(Tier),
-    };
-    let mut cost = 0;
-    if retired {
-        cost += pmu.take(event, cpu.time, sample);
-    }
-    if missed {
-        cost += pmu.take(Event::LoadMisses, cpu.time, sample);
-    }
-    cpu.steal(cost);
+fn walks_a_lot(cpu: &mut Cpu) -> bool {
+    let walks = cpu.mmu.walks() - cpu.walks_seen;
+    cpu.walks_seen += walks;
+    walks > 16
 }

@@ -13,8 +13,9 @@ use tierscope_hw::host::prefetch;
 use tierscope_hw::{PageTable, Root, entry_address};
 
 use super::arena::Arena;
-use super::line::{ENTRIES, LINES, Line};
+use super::leaves::Leaves;
 use super::slots::Slots;
+use super::thread::Op;
 
 /// Entries of a table.
 pub(super) const FANOUT: usize = Level::FANOUT as usize;
@@ -54,7 +55,7 @@ const HINTS: usize = 1 << 13;
 /// All tables of all spaces.
 pub(super) struct Tables {
     levels: u8,
-    leaves: Arena<Line>,
+    leaves: Leaves,
     upper: Arena<u64>,
     leaf_base: u64,
     upper_base: u64,
@@ -65,9 +66,6 @@ pub(super) struct Tables {
     hints: Vec<Hint>,
     /// Tables that should have been uncached, and found no room.
     overflowed: u64,
-    /// Entries in which the walk at hand set a flag.
-    marked: [u64; 5],
-    marks: usize,
 }
 
 impl Tables {
@@ -78,7 +76,7 @@ impl Tables {
         let room = u32::try_from(quarter >> 12).unwrap_or(u32::MAX);
         Self {
             levels,
-            leaves: Arena::new(),
+            leaves: Leaves::new(),
             upper: Arena::new(),
             leaf_base: 2 * quarter,
             upper_base: 3 * quarter,
@@ -88,8 +86,6 @@ impl Tables {
             above: Slots::new(room),
             hints: vec![Hint::default(); HINTS],
             overflowed: 0,
-            marked: [0; 5],
-            marks: 0,
         }
     }
 
@@ -105,17 +101,6 @@ impl Tables {
     /// Tables that found the uncached region full.
     pub(super) fn overflowed(&self) -> u64 {
         self.overflowed
-    }
-
-    /// Addresses of the entries in which walks set a flag since this was forgotten.
-    #[inline(always)]
-    pub(super) fn marked(&self) -> &[u64] {
-        &self.marked[..self.marks]
-    }
-
-    #[inline(always)]
-    pub(super) fn forget_marked(&mut self) {
-        self.marks = 0;
     }
 
     /// Whether reads of the entry go past the caches.
@@ -144,7 +129,7 @@ impl Tables {
         self.overflowed += u64::from(uncached && reserved.is_none());
         let cached = |slots: &mut Slots| Some(slots.take()? + self.uncached_count);
         let Some(slot) = reserved.or_else(|| cached(&mut self.cached)) else { return Ok(None) };
-        self.leaves.reach((slot as usize + 1) * LINES)?;
+        self.leaves.reach(slot as usize + 1)?;
         Ok(Some(self.leaf_base + (u64::from(slot) << 12)))
     }
 
@@ -155,25 +140,25 @@ impl Tables {
             self.upper[slot as usize * FANOUT..][..FANOUT].fill(0);
             return self.above.give(slot);
         }
-        self.lines_mut(table).fill(Line::default());
         let slot = ((table - self.leaf_base) >> 12) as u32;
+        self.leaves.clear(slot as usize);
         match slot.checked_sub(self.uncached_count) {
             Some(slot) => self.cached.give(slot),
             None => self.uncached.give(slot),
         }
     }
 
-    /// The lines of a table of level 1.
-    pub(super) fn lines_mut(&mut self, table: u64) -> &mut [Line] {
-        let first = ((table - self.leaf_base) >> 12) as usize * LINES;
-        &mut self.leaves[first..][..LINES]
+    /// The tables of level 1, and the number of the one at that address.
+    pub(super) fn leaves_mut(&mut self, table: u64) -> (&mut Leaves, usize) {
+        let (number, _) = self.leaf_at(table);
+        (&mut self.leaves, number)
     }
 
+    /// The number of a table of level 1, and of an entry in it.
     #[inline(always)]
-    fn line_of(&self, address: u64) -> (usize, usize) {
+    fn leaf_at(&self, address: u64) -> (usize, usize) {
         let offset = address - self.leaf_base;
-        let at = (offset >> 3) as usize % FANOUT;
-        ((offset >> 12) as usize * LINES + at / ENTRIES, at % ENTRIES)
+        ((offset >> 12) as usize, (offset >> 3) as usize % FANOUT)
     }
 
     /// The entry at a physical address.
@@ -182,8 +167,8 @@ impl Tables {
         if address >= self.upper_base {
             return self.upper[((address - self.upper_base) >> 3) as usize];
         }
-        let (line, at) = self.line_of(address);
-        self.leaves[line].entry(at)
+        let (table, at) = self.leaf_at(address);
+        self.leaves.entry(table, at)
     }
 
     /// Writes an entry, 0 for none.
@@ -191,18 +176,15 @@ impl Tables {
         if address >= self.upper_base {
             self.upper[((address - self.upper_base) >> 3) as usize] = entry;
         } else {
-            let (line, at) = self.line_of(address);
-            self.leaves[line].put(at, entry);
+            let (table, at) = self.leaf_at(address);
+            self.leaves.put(table, at, entry);
         }
     }
 
     /// Fills an empty table of level 1: `first`, and pages that follow it with the same flags.
     pub(super) fn fill(&mut self, table: u64, first: u64) {
-        for (number, line) in self.lines_mut(table).iter_mut().enumerate() {
-            let start = number * ENTRIES;
-            let count = ENTRIES.min(FANOUT - start);
-            (0..count).for_each(|at| line.put(at, first + (((start + at) as u64) << 12)));
-        }
+        let (leaves, table) = self.leaves_mut(table);
+        leaves.fill(table, first);
     }
 
     /// Walks as software does, leaving no mark: to the entry of `level` for the address, or to what
@@ -269,15 +251,28 @@ fn hint_slot(key: u64) -> usize {
 }
 
 impl Tables {
-    /// A walk for `linear` is likely to follow, after [`PageTable::expect`]: the host prefetches what
-    /// that reads.
+    /// Walks for these accesses are likely to follow: the host prefetches what they will read.
+    ///
+    /// In two loops that do nothing else. A prefetch whose own translation the host has to walk for
+    /// is finished only after that walk, and holds up what comes after it; many in a row walk at the
+    /// same time.
+    pub(super) fn foresee(&self, root: Root, ops: &[Op]) {
+        for op in ops {
+            if let Some(above) = self.above_leaf(root, op.linear()) {
+                prefetch(&self.upper, above);
+            }
+        }
+        for op in ops {
+            self.expect(root, op.linear());
+        }
+    }
+
+    /// Where the entry of level 2 for an address is, as far as hints tell.
     #[inline(always)]
-    pub(super) fn foresee(&self, root: Root, linear: u64) {
+    fn above_leaf(&self, root: Root, linear: u64) -> Option<usize> {
         let key = hint_key(root, linear);
         let hint = self.hints[hint_slot(key)];
-        if hint.key == key {
-            prefetch(&self.upper, hint.first + (linear >> 21) as usize % FANOUT);
-        }
+        (hint.key == key).then_some(hint.first + (linear >> 21) as usize % FANOUT)
     }
 }
 
@@ -290,27 +285,21 @@ impl PageTable for Tables {
     #[inline(always)]
     fn set(&mut self, address: u64, flags: u64) {
         debug_assert!(flags & !(ACCESSED | DIRTY) == 0);
-        self.marked[self.marks] = address;
-        self.marks += 1;
         if address >= self.upper_base {
             self.upper[((address - self.upper_base) >> 3) as usize] |= flags;
         } else {
-            let (line, at) = self.line_of(address);
-            self.leaves[line].mark(at, flags);
+            let (table, at) = self.leaf_at(address);
+            self.leaves.mark(table, at, flags);
         }
     }
 
     #[inline(always)]
     fn expect(&self, root: Root, linear: u64) {
-        let key = hint_key(root, linear);
-        let hint = self.hints[hint_slot(key)];
-        if hint.key != key {
-            return;
-        }
-        let entry = self.upper[hint.first + (linear >> 21) as usize % FANOUT];
+        let Some(above) = self.above_leaf(root, linear) else { return };
+        let entry = self.upper[above];
         if entry & (PRESENT | HUGE) == PRESENT {
-            let (line, _) = self.line_of(entry_address(entry & FRAME_MASK, linear, Level::PTE));
-            prefetch(&self.leaves, line);
+            let (table, at) = self.leaf_at(entry_address(entry & FRAME_MASK, linear, Level::PTE));
+            self.leaves.expect(table, at);
         }
     }
 }

@@ -173,7 +173,7 @@ impl Thread {
     /// The accesses to come: [`Thread::left`] of them, and then at least [`FORESEEN`] of the past,
     /// so that the host may look ahead.
     #[inline(always)]
-    pub(super) fn ops(&mut self) -> &[Op] {
+    pub(super) fn ops(&self) -> &[Op] {
         &self.ops[self.at..]
     }
 

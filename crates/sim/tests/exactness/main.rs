@@ -1,8 +1,11 @@
 //! The exact machine against a naive one: translations, ACCESSED and DIRTY at every level, where
 //! page tables and pages lie, what TLBs and paging-structure caches hold; over random operations.
 //!
-//! `TIERSCOPE_OPERATIONS` sets how many (1,000,000 unless set). The naive MMU is the one that the
-//! models of `hw` are held against.
+//! `TIERSCOPE_OPERATIONS` sets how many, half of them with four levels and half with five; unless set,
+//! what takes seconds. `TIERSCOPE_PART` chooses other random words, so that many operations can be had
+//! in parts:
+//! `TIERSCOPE_PART=7 TIERSCOPE_OPERATIONS=100000000 cargo test --release -p tierscope-sim --test exactness equals`.
+//! The naive MMU is the one that the models of `hw` are held against.
 
 #[path = "../../../hw/tests/oracles/naive.rs"]
 mod naive;
@@ -17,25 +20,52 @@ mod replay;
 
 use pair::Pair;
 use replay::words;
+use tierscope_core::Time;
 
-fn operations() -> u64 {
-    match std::env::var("TIERSCOPE_OPERATIONS") {
-        Ok(text) => text.parse().expect("TIERSCOPE_OPERATIONS is a number"),
-        Err(_) => 1_000_000,
+/// Half a thousand first touches, and as many accesses as the naive machine does in a second.
+const MOMENT: Time = Time(320_000);
+
+/// A number from the environment.
+fn number(name: &str, unless_set: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is '{text}', not a number")),
+        Err(_) => unless_set,
     }
 }
 
+/// Half of the operations, on both machines of so many levels.
+fn equals_the_naive_machine(levels: u8) {
+    let operations = number("TIERSCOPE_OPERATIONS", 1_000_000) / 2;
+    let seed = u64::from(levels) + 16 * number("TIERSCOPE_PART", 0);
+    let mut pair = Pair::new(levels);
+    for (step, word) in words(seed, operations).enumerate() {
+        pair.step(word);
+        if step % 4096 == 0 {
+            pair.compare_state();
+        }
+    }
+    pair.compare_state();
+}
+
 #[test]
-fn equals_the_naive_machine() {
+fn equals_the_naive_machine_of_four_levels() {
+    equals_the_naive_machine(4);
+}
+
+#[test]
+fn equals_the_naive_machine_of_five_levels() {
+    equals_the_naive_machine(5);
+}
+
+/// Threads take another way than accesses one by one: windows of them, faults in between.
+#[test]
+fn a_running_process_equals_the_naive_machine() {
     for levels in [4, 5] {
         let mut pair = Pair::new(levels);
-        for (step, word) in words(u64::from(levels), operations() / 2).enumerate() {
-            pair.step(word);
-            if step % 4096 == 0 {
-                pair.compare_state();
-            }
-        }
+        let accesses = pair.run("contiguous:space=2MiB,hot=256KiB,share=0.5,writes=0.3", MOMENT);
+        assert!(accesses > 50_000, "{accesses}");
         pair.compare_state();
+        assert!(["walk", "hit", "store", "page K4"].iter().all(|what| pair.seen(what) > 500));
     }
 }
 

@@ -1,14 +1,18 @@
 //! Both machines, side by side.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tierscope_core::{
-    Access, AccessBits, AccessedSet, Addr, HintFaults, Level, Probe, Range, ScanMode, SpaceId, Tier,
+    Access, AccessBits, AccessedSet, Addr, Clock, HintFaults, Level, Probe, Range, ScanMode,
+    SpaceId, Target, Tier, Time,
 };
 use tierscope_hw::config::{Inclusion, PageSize, Replacement};
 use tierscope_hw::{Machine as Hardware, Source, Stage};
 use tierscope_sim::config::Costs;
-use tierscope_sim::exact::{Denied, Detail, Machine, Map, Setup};
+use tierscope_sim::exact::{Denied, Detail, Machine, Map, Process, Setup};
+use tierscope_workloads::{Program, Stream, Touch, generate};
 
 use crate::naive_mmu::Naive;
 use crate::naive_os::{NaiveOs, Stale};
@@ -45,7 +49,7 @@ impl Pair {
         let mmus = (0..CPUS).map(|_| mmu()).collect();
         let mut setup =
             Setup::new(hardware.clone(), Costs::ready_made("linux").expect("they are there"));
-        (setup.cpus, setup.detail) = (CPUS as u32, Detail::Translation);
+        (setup.cpus, setup.detail, setup.tick) = (CPUS as u32, Detail::Translation, None);
         let fast = Machine::new(&setup).expect("it is possible");
         let os = NaiveOs::new(levels, bits, TIERS);
         let mut pair = Self { fast, os, mmus, levels, seen: BTreeMap::new() };
@@ -120,6 +124,35 @@ impl Pair {
         let huge = word >> 55 & 1 == 1;
         let start = if huge { at / (2 * MIB) * (2 * MIB) } else { at / 4096 * 4096 };
         Range::new(id, start, (start + pages * 4096).min(area + 8 * MIB))
+    }
+
+    /// Lets a process run on the fast machine, as threads do, and carries out the same accesses one by
+    /// one on the naive one; returns how many.
+    pub(crate) fn run(&mut self, spec: &str, until: Time) -> u64 {
+        let workload = generate::from_spec(spec).expect("it makes sense");
+        let process = Process { seed: 3, ..Process::new(workload.clone()) };
+        let id = self.fast.start(&process).expect("it fits");
+        self.os.spawn();
+        assert_eq!(id.0 as usize + 1, self.os.spaces.len());
+        let mappings = self.fast.mappings(Duration::ZERO).expect("they are known");
+        let range = mappings.mappings.iter().find(|mapping| mapping.range.space == id);
+        let range = range.expect("it maps its area").range;
+        self.os.map(range, PageSize::K4);
+        while self.fast.now() < until {
+            self.fast.wait(until);
+        }
+        let count = self.fast.account().counts.accesses;
+        let program = Arc::new(Program::new(&workload));
+        let mut stream = Stream::new(&program, &[range.start], process.seed, 0, 1);
+        for _ in 0..count {
+            let mut touch = [Touch::default()];
+            stream.fill(&mut touch);
+            let touch = touch[0];
+            assert!(touch.reads() != touch.writes(), "one access a touch");
+            self.naive_access(id.0 as usize, touch.address(), touch.writes(), 0)
+                .expect("it is mapped");
+        }
+        count
     }
 
     fn access(&mut self, space: usize, at: u64, store: bool, cpu: usize) {

@@ -1,0 +1,169 @@
+//! The window between translation and memory: accesses that a core has translated and not yet carried
+//! out.
+
+use tierscope_core::Access;
+use tierscope_hw::{Cache, DEPTH, Root, Source};
+
+use super::cpu::Cpu;
+use super::tables::Tables;
+use super::thread::{FORESEEN, Op};
+
+/// Accesses that a core translates before it waits for the first of them: about what its window of
+/// out-of-order execution holds, and enough for the host to prefetch.
+pub(super) const WINDOW: usize = 16;
+const _: () = assert!(WINDOW <= FORESEEN);
+
+/// An access that was translated and not yet carried out.
+#[derive(Clone, Copy)]
+pub(super) struct Pending {
+    pub(super) physical: u64,
+    pub(super) linear: u64,
+    /// Accesses before it that took their cycles and no more.
+    pub(super) plain: u8,
+    pub(super) source: Source,
+    pub(super) stores: bool,
+    /// The core's own caches have the line.
+    pub(super) private: bool,
+    /// Entries that its walk read.
+    pub(super) reads: u8,
+    /// A bit for each of them in which it set a flag.
+    pub(super) marks: u8,
+}
+
+/// What was translated and has something to wait for.
+pub(super) struct Window {
+    pub(super) pending: [Pending; WINDOW],
+    pub(super) count: usize,
+    /// Accesses after the last of them that took their cycles and no more.
+    pub(super) plain: u8,
+    /// Addresses of the entries that the walks read, one after another.
+    pub(super) reads: [u64; DEPTH * (WINDOW + 1)],
+    read: usize,
+}
+
+impl Window {
+    pub(super) fn new() -> Self {
+        let none = Pending {
+            physical: 0,
+            linear: 0,
+            plain: 0,
+            source: Source::L1,
+            stores: false,
+            private: false,
+            reads: 0,
+            marks: 0,
+        };
+        Self {
+            pending: [none; WINDOW],
+            count: 0,
+            plain: 0,
+            reads: [0; DEPTH * (WINDOW + 1)],
+            read: 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn clear(&mut self) {
+        (self.count, self.plain, self.read) = (0, 0, 0);
+    }
+}
+
+/// Whose accesses are translated, and what else is known of them.
+#[derive(Clone, Copy)]
+pub(super) struct Whose<'a> {
+    pub(super) root: Root,
+    pub(super) non_temporal: bool,
+    pub(super) llc: Option<&'a Cache>,
+}
+
+/// An access that was translated.
+pub(super) struct Translated {
+    pub(super) physical: u64,
+    pub(super) linear: u64,
+    pub(super) source: Source,
+    pub(super) stores: bool,
+}
+
+/// Translates accesses; returns how many there were before one faulted.
+#[inline(always)]
+pub(super) fn translate<const CACHE: bool, const SAMPLES: bool>(
+    cpu: &mut Cpu,
+    tables: &mut Tables,
+    whose: &Whose<'_>,
+    ops: &[Op],
+) -> usize {
+    for (index, op) in ops.iter().enumerate() {
+        let (linear, stores) = (op.linear(), op.stores());
+        let access = if stores { Access::Store } else { Access::Load };
+        let Ok((page, source)) = cpu.mmu.translate(tables, whose.root, linear, access) else {
+            return index;
+        };
+        let done = Translated { physical: page.physical(linear), linear, source, stores };
+        keep::<CACHE, SAMPLES>(cpu, whose, done);
+    }
+    ops.len()
+}
+
+/// Counts a translated access, and keeps it for when it is carried out if there is anything to do then.
+/// The host prefetches what the last-level cache's model will look at.
+#[inline(always)]
+pub(super) fn keep<const CACHE: bool, const SAMPLES: bool>(
+    cpu: &mut Cpu,
+    whose: &Whose<'_>,
+    done: Translated,
+) {
+    let Translated { physical, linear, source, stores } = done;
+    let window = &mut cpu.window;
+    let (mut reads, mut marks) = (0, 0);
+    match source {
+        Source::L1 => {}
+        Source::L2 => cpu.counts.second_tlb_hits += 1,
+        Source::Walk => {
+            let read = cpu.mmu.last_reads();
+            cpu.counts.walks += 1;
+            cpu.counts.walk_reads += u64::from(read.count());
+            if CACHE {
+                let first = window.read;
+                window.read += usize::from(read.count());
+                (reads, marks) = (read.count(), read.marks());
+                window.reads[first..first + DEPTH].copy_from_slice(read.and_more());
+                if let Some(llc) = whose.llc {
+                    // Upper entries are few, and their lines' sets likely near.
+                    let last = usize::from(reads - 1) % DEPTH;
+                    llc.expect(read.and_more()[last]);
+                    llc.expect(read.and_more()[last.saturating_sub(1)]);
+                }
+            }
+        }
+    }
+    if !(CACHE || SAMPLES) {
+        return;
+    }
+    let private = CACHE && use_private(cpu, whose, physical, stores);
+    let window = &mut cpu.window;
+    if !SAMPLES && private && source == Source::L1 {
+        window.plain += 1;
+        return;
+    }
+    if CACHE
+        && !private
+        && let Some(llc) = whose.llc
+    {
+        llc.expect(physical);
+    }
+    let plain = std::mem::take(&mut window.plain);
+    window.pending[window.count % WINDOW] =
+        Pending { physical, linear, plain, source, stores, private, reads, marks };
+    window.count += 1;
+}
+
+/// Whether the core's own caches have the line. A store that goes past all caches makes them forget
+/// it.
+#[inline(always)]
+fn use_private(cpu: &mut Cpu, whose: &Whose<'_>, physical: u64, stores: bool) -> bool {
+    if whose.non_temporal && stores {
+        cpu.private.forget(physical);
+        return false;
+    }
+    cpu.private.use_line(physical, stores)
+}
