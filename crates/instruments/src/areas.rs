@@ -4,7 +4,29 @@
 //! as mappings come and go (Telescope article, "Region Management"; Linux mm/damon/vaddr.c,
 //! `damon_va_update`).
 
-use tierscope_core::{Backing, Mapping, Range};
+use std::time::Duration;
+
+use tierscope_core::{Backing, Mapping, Ports, Range, Result, Time};
+
+/// The target's areas ([`mapped_areas`], `limit` of them), if they are to be read anew: at `due`,
+/// which then moves on by `every`.
+///
+/// # Errors
+/// The mappings cannot be read; `due` stays.
+pub(crate) fn refresh(
+    ports: &mut dyn Ports,
+    due: &mut Time,
+    every: Duration,
+    limit: usize,
+) -> Result<Option<Vec<Range>>> {
+    let now = ports.now();
+    if now < *due {
+        return Ok(None);
+    }
+    let mappings = ports.mappings(every)?;
+    *due = now + every;
+    Ok(Some(mapped_areas(&mappings.mappings, limit)))
+}
 
 /// The mapped areas of a target, sorted: neighbours joined, and then the smallest gaps closed until
 /// at most `limit` areas are left. Gaps between spaces are never closed.

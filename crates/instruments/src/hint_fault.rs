@@ -20,7 +20,7 @@ use tierscope_core::{
     Time,
 };
 
-use crate::areas::mapped_areas;
+use crate::areas::refresh;
 use crate::checks::refuse;
 use crate::spots::{Spot, regions};
 
@@ -137,12 +137,10 @@ impl HintFaulting {
 
     fn begin_window(&mut self, ports: &mut dyn Ports) -> Result<()> {
         let now = ports.now();
-        if now >= self.next_update {
-            let mappings = ports.mappings(self.config.update)?;
-            self.areas = mapped_areas(&mappings.mappings, usize::MAX);
-            self.next_update = now + self.config.update;
-            let areas = &self.areas;
-            self.blocks.retain(|(space, start), _| is_mapped(areas, *space, *start));
+        if let Some(areas) = refresh(ports, &mut self.next_update, self.config.update, usize::MAX)?
+        {
+            self.blocks.retain(|(space, start), _| is_mapped(&areas, *space, *start));
+            self.areas = areas;
         }
         let wanted = self.next_ranges(now);
         ports.hint_faults()?.arm(&wanted)?;

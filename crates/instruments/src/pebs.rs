@@ -22,7 +22,7 @@ use tierscope_core::{
     Instrument, Ports, Range, Result, Sample, Setting, Snapshot, SpaceId, Step, Time, metrics,
 };
 
-use crate::areas::mapped_areas;
+use crate::areas::refresh;
 use crate::checks::refuse;
 use crate::spots::{Spot, regions};
 
@@ -157,13 +157,11 @@ impl Pebs {
     }
 
     fn begin_window(&mut self, ports: &mut dyn Ports) -> Result<()> {
-        let now = ports.now();
-        if now >= self.next_update {
-            let mappings = ports.mappings(self.config.update)?;
-            self.areas = mapped_areas(&mappings.mappings, usize::MAX);
-            self.next_update = now + self.config.update;
+        if let Some(areas) = refresh(ports, &mut self.next_update, self.config.update, usize::MAX)?
+        {
+            self.areas = areas;
         }
-        self.window_start = Some(now);
+        self.window_start = Some(ports.now());
         Ok(())
     }
 

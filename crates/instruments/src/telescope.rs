@@ -23,11 +23,11 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Addr, Instrument, LeafKind, Level, Mappings, PAGE_SHIFT, PAGE_SIZE, Ports, Probe, Radix, Range,
-    Region, Result, Rng, Setting, Snapshot, State, Step, Time,
+    Addr, Instrument, LeafKind, Level, PAGE_SHIFT, PAGE_SIZE, Ports, Probe, Radix, Range, Region,
+    Result, Rng, Setting, Snapshot, State, Step, Time,
 };
 
-use crate::areas::{fit, mapped_areas};
+use crate::areas::{fit, refresh};
 use crate::checks::{intervals, refuse, region_limits};
 
 /// How far an entry may reach beyond the region that it stands for.
@@ -380,20 +380,12 @@ impl Telescope {
         self.zones = split;
     }
 
-    /// Fits the zones to the target's mappings. At most half of the regions are spent on areas,
-    /// so that there is room to split.
-    fn update(&mut self, mappings: &Mappings) {
-        let limit = (self.config.max_regions / 2).max(1);
-        let areas = mapped_areas(&mappings.mappings, limit);
-        self.zones = fit(&self.zones, &areas, |zone| zone.range, Zone::part, Zone::new);
-    }
-
     fn begin_window(&mut self, ports: &mut dyn Ports, levels: u8) -> Result<()> {
         let now = ports.now();
-        if now >= self.next_update {
-            let mappings = ports.mappings(self.config.update)?;
-            self.update(&mappings);
-            self.next_update = now + self.config.update;
+        // At most half of the regions are spent on areas, so that there is room to split.
+        let limit = (self.config.max_regions / 2).max(1);
+        if let Some(areas) = refresh(ports, &mut self.next_update, self.config.update, limit)? {
+            self.zones = fit(&self.zones, &areas, |zone| zone.range, Zone::part, Zone::new);
         }
         self.split(levels);
         self.clear_picks(ports)?;

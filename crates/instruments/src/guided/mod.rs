@@ -34,7 +34,7 @@ use tierscope_core::{
     Result, ScanMode, ScanStats, Setting, Snapshot, SpaceId, Step, Time, metrics,
 };
 
-use crate::areas::mapped_areas;
+use crate::areas::refresh;
 use crate::checks::{intervals, refuse};
 use draw::draw;
 use heat::{ENTRIES, HORIZON, Peers, Table, inside, is_one, ones};
@@ -200,10 +200,8 @@ impl Guided {
 
     fn begin_window(&mut self, ports: &mut dyn Ports) -> Result<()> {
         let now = ports.now();
-        if now >= self.next_update {
-            let mappings = ports.mappings(self.config.update)?;
-            self.lay_out(mapped_areas(&mappings.mappings, MAX_AREAS));
-            self.next_update = now + self.config.update;
+        if let Some(areas) = refresh(ports, &mut self.next_update, self.config.update, MAX_AREAS)? {
+            self.lay_out(areas);
         }
         let access = ports.access_bits()?;
         require_levels(access.radix().proven)?;
