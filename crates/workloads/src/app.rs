@@ -29,8 +29,19 @@ pub trait App: Debug + Send + Sync {
         None
     }
 
-    /// Starts it with `lanes` threads; area `i` begins at `bases[i]`. What must be prepared (a
-    /// graph) is prepared here. The machine that asks the lanes in the same order gets the same
+    /// How many threads it wants; `None` if nothing tells. It runs with any other number too.
+    fn threads(&self) -> Option<u32> {
+        None
+    }
+
+    /// Prepares what [`App::start`] would otherwise, if that takes time: a graph. `on` is told which
+    /// share is done, and stops it by `false`; then `false` comes back.
+    fn prepare(&self, _on: &mut dyn FnMut(f64) -> bool) -> bool {
+        true
+    }
+
+    /// Starts it with `lanes` threads; area `i` begins at `bases[i]`. What must be prepared
+    /// and was not is prepared here. The machine that asks the lanes in the same order gets the same
     /// accesses.
     fn start(&self, bases: &[u64], seed: u64, lanes: u32) -> Vec<Box<dyn Lane>>;
 }

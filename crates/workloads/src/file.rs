@@ -41,10 +41,12 @@ use crate::description::{
 };
 use crate::generate;
 use crate::masim::{self, Mode};
+use crate::programs;
 use crate::units::{format_bytes, format_time, parse_bytes, parse_time};
 
 /// Reads any description: a `.toml` file, a masim configuration, or a generator's line
-/// ([`generate`]). `mode` is for masim alone.
+/// ([`generate`]). `mode` is for masim alone. A program's line ([`programs`]) gives the description
+/// that has its accesses, if there is one.
 ///
 /// # Errors
 /// The file cannot be read, or what it says is wrong: line and column.
@@ -53,7 +55,11 @@ pub fn load(text: &str, mode: Mode) -> Result<Workload> {
     let looks_like_a_path =
         text.contains('/') || path.extension().is_some_and(|e| e == "toml" || e == "cfg");
     if !looks_like_a_path && !path.is_file() {
-        return generate::from_spec(text);
+        return if programs::knows(text) {
+            programs::described(text)
+        } else {
+            generate::from_spec(text)
+        };
     }
     let content = std::fs::read_to_string(path).map_err(|e| {
         Error::new(ErrorKind::Io, format!("cannot read workload {text}")).cause(e).remedy(format!(

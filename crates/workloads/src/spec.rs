@@ -55,6 +55,38 @@ impl<'a> Keys<'a> {
         })
     }
 
+    /// A number that must lie within bounds.
+    pub(crate) fn within<T>(
+        &mut self,
+        key: &str,
+        default: T,
+        bounds: std::ops::RangeInclusive<T>,
+    ) -> Faulty<T>
+    where
+        T: std::str::FromStr + PartialOrd + std::fmt::Display,
+    {
+        self.take(key, default, |text| match text.parse() {
+            Ok(number) if bounds.contains(&number) => Ok(number),
+            _ => Err(format!("`{text}` is no number from {} to {}", bounds.start(), bounds.end())),
+        })
+    }
+
+    /// One of some words.
+    pub(crate) fn word<T: Copy>(
+        &mut self,
+        key: &str,
+        default: T,
+        words: &[(&str, T)],
+    ) -> Faulty<T> {
+        self.take(key, default, |text| {
+            let found = words.iter().find(|(word, _)| *word == text);
+            found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+                let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                format!("`{text}` is none of {}", words.join(", "))
+            })
+        })
+    }
+
     /// Nothing is left that `name` knows nothing of.
     pub(crate) fn all_used(&self, name: &str) -> Faulty<()> {
         match self.0.iter().next() {

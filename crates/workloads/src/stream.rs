@@ -45,6 +45,13 @@ impl Touch {
         Self::new(address, Self::WRITE)
     }
 
+    /// A read of the byte at `address`, which lies below 2^61, and then a write of what came of it.
+    #[inline]
+    #[must_use]
+    pub fn update(address: u64) -> Self {
+        Self::new(address, Self::READ | Self::WRITE)
+    }
+
     /// The same access as the last of an operation: of a request to a store, say. Whoever carries
     /// accesses out tells from it how long operations take.
     #[inline]

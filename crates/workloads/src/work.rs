@@ -2,8 +2,23 @@
 
 use std::sync::Arc;
 
+use tierscope_core::Result;
+
 use crate::description::Area;
-use crate::{App, Workload};
+use crate::masim::Mode;
+use crate::{App, Workload, file, programs};
+
+/// Reads any workload: a program's line ([`programs`]) or a description ([`file::load`]). `mode` is
+/// for masim alone.
+///
+/// # Errors
+/// The line or the file is wrong, or cannot be read.
+pub fn load(text: &str, mode: Mode) -> Result<Work> {
+    if programs::knows(text) {
+        return programs::from_spec(text).map(Work::Computed);
+    }
+    file::load(text, mode).map(Work::Described)
+}
 
 /// A description of accesses, or a program that makes them.
 #[derive(Clone, Debug)]
@@ -48,6 +63,15 @@ impl Work {
         }
     }
 
+    /// How many threads it wants; 1 if nothing tells.
+    #[must_use]
+    pub fn threads(&self) -> u32 {
+        match self {
+            Work::Described(_) => 1,
+            Work::Computed(app) => app.threads().unwrap_or(1).max(1),
+        }
+    }
+
     /// Whether it can be started.
     ///
     /// # Errors
@@ -73,5 +97,20 @@ impl From<Workload> for Work {
 impl From<Arc<dyn App>> for Work {
     fn from(app: Arc<dyn App>) -> Self {
         Work::Computed(app)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_door_for_descriptions_and_programs() {
+        let load = |text| load(text, Mode::Correct);
+        assert!(matches!(load("zipf:space=1GiB"), Ok(Work::Described(_))));
+        let gups = load("gups:table=1MiB,threads=3").unwrap();
+        assert!(matches!(gups, Work::Computed(_)));
+        assert_eq!((gups.bytes(), gups.threads(), gups.unit()), (1 << 20, 3, "updates"));
+        assert!(load("nothing:space=1GiB").is_err());
     }
 }

@@ -147,14 +147,14 @@ pub struct Process {
 }
 
 impl Process {
-    /// One thread of a workload or program on core 0: 4 KiB pages, first touch, nothing populated, for ever.
+    /// A workload or program from core 0 on, with the threads that it wants, or one: 4 KiB pages, first touch, nothing populated, for ever.
     #[must_use]
     pub fn new(work: impl Into<Work>) -> Self {
         let work = work.into();
         Self {
             name: work.name().to_owned(),
+            threads: work.threads(),
             work,
-            threads: 1,
             first_cpu: 0,
             seed: 1,
             pages: PageSize::K4,

@@ -1,0 +1,116 @@
+//! Programs by a line: `gups:table=1GiB,threads=4`.
+//!
+//! | name | meaning | keys of its own |
+//! |---|---|---|
+//! | `bfs`, `sssp`, `pr`, `cc`, `bc`, `tc` | GAPBS's kernels ([`crate::graph`]) | `trials`; `delta` of `sssp`, `iterations` of `bc` |
+//! | `graph500` | Graph500's search | `keys`, `validate` |
+//! | `gups` | HPCC RandomAccess ([`crate::random_access`]) | `table`, `updates` |
+//!
+//! Every one knows `threads`: how many it wants. Those on graphs know `graph` (`kron` or `uniform`),
+//! `scale`, `degree`, `seed` (of the graph) and `load` (`false`: the graph is not first written into
+//! memory).
+
+use std::sync::Arc;
+
+use tierscope_core::{Error, ErrorKind, Result};
+
+use crate::spec::{Faulty, Keys};
+use crate::{App, Workload, generate, graph, random_access};
+
+/// Programs that are made alike.
+pub(crate) struct Family {
+    /// What a line may begin with.
+    pub(crate) names: &'static [&'static str],
+    /// Makes one of that name; the keys that it wants are taken.
+    pub(crate) build: fn(&str, &mut Keys<'_>) -> Faulty<Arc<dyn App>>,
+}
+
+const FAMILIES: [Family; 2] = [graph::FAMILY, random_access::FAMILY];
+
+/// The names that [`from_spec`] knows.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().flat_map(|family| family.names).copied()
+}
+
+/// Whether a line is a program's.
+#[must_use]
+pub fn knows(spec: &str) -> bool {
+    let name = name_of(spec);
+    names().any(|known| known == name)
+}
+
+/// Makes a program from `NAME:key=value,…`.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for an unknown name or key, or a value that is none: the column.
+pub fn from_spec(spec: &str) -> Result<Arc<dyn App>> {
+    build(spec).map_err(|(column, cause)| {
+        let names: Vec<&str> = names().collect();
+        Error::new(ErrorKind::Usage, format!("program `{spec}`, column {column}"))
+            .cause(cause)
+            .remedy(format!("give NAME:key=value,… with one of {}", names.join(", ")))
+    })
+}
+
+/// The description that has the accesses of a program.
+///
+/// # Errors
+/// The line is wrong, or the program's accesses follow from what it computes.
+pub fn described(spec: &str) -> Result<Workload> {
+    from_spec(spec)?.described().ok_or_else(|| {
+        Error::new(ErrorKind::Usage, format!("`{spec}` cannot be described by densities"))
+            .cause("it computes its accesses, and nobody knows them beforehand")
+            .remedy(format!(
+                "run it on the exact machine, or take one of {}",
+                generate::NAMES.join(", ")
+            ))
+    })
+}
+
+fn name_of(spec: &str) -> &str {
+    spec.split_once(':').map_or(spec, |(name, _)| name)
+}
+
+fn build(spec: &str) -> Faulty<Arc<dyn App>> {
+    let name = name_of(spec);
+    let family = FAMILIES.iter().find(|family| family.names.contains(&name));
+    let family = family.ok_or_else(|| (1, format!("there is no program `{name}`")))?;
+    let rest = spec.get(name.len() + 1..).unwrap_or("");
+    let mut keys = Keys::read(rest, name.chars().count() + 2)?;
+    let app = (family.build)(name, &mut keys)?;
+    keys.all_used(name)?;
+    Ok(app)
+}
+
+/// The key that every program knows.
+pub(crate) fn threads(keys: &mut Keys<'_>) -> Faulty<Option<u32>> {
+    let threads = keys.within("threads", 0, 0..=1024)?;
+    Ok((threads > 0).then_some(threads))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::{prop, proptest};
+
+    #[test]
+    fn errors_tell_the_column() {
+        let error = |spec: &str| from_spec(spec).unwrap_err().to_string();
+        assert!(
+            error("gups:table=3GiB").contains("column 6: table: "),
+            "{}",
+            error("gups:table=3GiB")
+        );
+        assert!(error("gups:table=1GiB,color=red").contains("column 17: `gups` knows no `color`"));
+        assert!(error("gups:threads=0x").contains("`0x` is no number from 0 to 1024"));
+        assert!(error("gaps:table=1GiB").contains("there is no program `gaps`"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_made_or_refused(text: String, name in prop::sample::select(names().collect::<Vec<_>>())) {
+            let _ = from_spec(&text);
+            let _ = from_spec(&format!("{name}:{text}"));
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Threads that compute together: loops whose items are handed out in chunks, with a barrier after
+//! each, as OpenMP's `schedule(dynamic)` does.
+//!
+//! A [`Kernel`] computes; a [`TeamLane`] hands out what it accessed. All state lies behind one lock,
+//! taken once for some thousand accesses, so that machines that run lanes one after another get the
+//! same accesses in every run, and real threads may ask too.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{Lane, Next, Touch};
+
+/// Accesses that are computed at a time, at least.
+const FULL: usize = 2048;
+
+/// An array of equal elements in memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Array {
+    base: u64,
+    width: u64,
+}
+
+impl Array {
+    pub(crate) fn new(base: u64, width: u64) -> Self {
+        Self { base, width }
+    }
+
+    pub(crate) fn width(self) -> u64 {
+        self.width
+    }
+
+    /// The address of an element.
+    #[inline(always)]
+    fn at(self, index: u64) -> u64 {
+        self.base + index * self.width
+    }
+}
+
+/// Accesses made and not yet handed out.
+#[derive(Debug, Default)]
+pub(crate) struct Out {
+    touches: Vec<Touch>,
+    operations: u64,
+}
+
+impl Out {
+    #[inline(always)]
+    pub(crate) fn read(&mut self, array: Array, index: impl Into<u64>) {
+        self.touches.push(Touch::read(array.at(index.into())));
+    }
+
+    #[inline(always)]
+    pub(crate) fn write(&mut self, array: Array, index: impl Into<u64>) {
+        self.touches.push(Touch::write(array.at(index.into())));
+    }
+
+    /// Reads and then writes: a counter, or an atomic exchange.
+    #[inline(always)]
+    pub(crate) fn update(&mut self, array: Array, index: impl Into<u64>) {
+        self.touches.push(Touch::update(array.at(index.into())));
+    }
+
+    /// So many operations are complete with the accesses up to here.
+    #[inline(always)]
+    pub(crate) fn complete(&mut self, operations: u64) {
+        self.operations += operations;
+    }
+
+    /// Whether a kernel should go on another time.
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.touches.len() >= FULL
+    }
+
+    /// Writes an array's first bytes line by line, as a fill does.
+    pub(crate) fn fill(&mut self, array: Array, bytes: u64) {
+        let lines = Array::new(array.base, LINE);
+        (0..bytes.div_ceil(LINE)).for_each(|line| self.write(lines, line));
+    }
+}
+
+/// Bytes of a cache line: what a fill stores at a time.
+pub(crate) const LINE: u64 = 64;
+
+/// A parallel loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loop {
+    /// How many items.
+    pub(crate) items: u64,
+    /// How many a lane takes at a time.
+    pub(crate) chunk: u64,
+}
+
+/// A computation of parallel loops.
+pub(crate) trait Kernel: Send {
+    /// All lanes are through with the loop before: what comes next, or `None` if all is done. What
+    /// one thread does in between goes to `out`.
+    fn next_loop(&mut self, out: &mut Out) -> Option<Loop>;
+
+    /// Computes items, from the front, until none is left or `out` is full.
+    fn work(&mut self, lane: usize, items: &mut Range<u64>, out: &mut Out);
+
+    /// What a lane does when no item is left for it, before the barrier. `false` if `out` got full
+    /// and there is more to do.
+    fn finish(&mut self, _lane: usize, _out: &mut Out) -> bool {
+        true
+    }
+}
+
+/// A kernel and how far its lanes are.
+struct Team<K> {
+    kernel: K,
+    lanes: usize,
+    /// Number of the loop, from 1.
+    number: u64,
+    current: Loop,
+    /// The first item that nobody took.
+    next: u64,
+    /// Lanes that are through with the loop.
+    arrived: usize,
+    over: bool,
+}
+
+/// A thread of a team.
+struct TeamLane<K> {
+    team: Arc<Mutex<Team<K>>>,
+    lane: usize,
+    /// The loop that it works on or waits after.
+    number: u64,
+    items: Range<u64>,
+    arrived: bool,
+    out: Out,
+    /// Accesses handed out of what is in `out`.
+    handed: usize,
+}
+
+/// Lanes that compute a kernel.
+pub(crate) fn team<K: Kernel + 'static>(kernel: K, lanes: u32) -> Vec<Box<dyn Lane>> {
+    let lanes = lanes as usize;
+    let current = Loop { items: 0, chunk: 1 };
+    let team = Team { kernel, lanes, number: 0, current, next: 0, arrived: lanes, over: false };
+    let team = Arc::new(Mutex::new(team));
+    let lane = |lane| TeamLane {
+        team: Arc::clone(&team),
+        lane,
+        number: 0,
+        items: 0..0,
+        arrived: true,
+        out: Out::default(),
+        handed: 0,
+    };
+    (0..lanes).map(|number| Box::new(lane(number)) as Box<dyn Lane>).collect()
+}
+
+impl<K: Kernel> Team<K> {
+    /// Begins the next loop, once all arrived.
+    fn advance(&mut self, out: &mut Out) {
+        if self.arrived == self.lanes && !self.over {
+            match self.kernel.next_loop(out) {
+                None => self.over = true,
+                Some(next) => {
+                    (self.current, self.next, self.arrived) = (next, 0, 0);
+                    self.number += 1;
+                }
+            }
+        }
+    }
+
+    /// Items that nobody took.
+    fn take(&mut self) -> Range<u64> {
+        let first = self.next;
+        self.next = first.saturating_add(self.current.chunk).min(self.current.items);
+        first..self.next
+    }
+}
+
+impl<K: Kernel> TeamLane<K> {
+    /// Computes until there is enough to hand out; otherwise says why not.
+    fn compute(&mut self) -> Option<Next> {
+        // A lane that panicked left a kernel that is as good as any: nobody else should panic.
+        let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
+        let team = &mut *team;
+        while !self.out.is_full() {
+            team.advance(&mut self.out);
+            if team.over {
+                return Some(Next::Ends);
+            }
+            if self.number != team.number {
+                (self.number, self.arrived) = (team.number, false);
+            }
+            if self.arrived {
+                return Some(Next::Waits);
+            }
+            if self.items.is_empty() {
+                self.items = team.take();
+            }
+            if !self.items.is_empty() {
+                team.kernel.work(self.lane, &mut self.items, &mut self.out);
+            } else if team.kernel.finish(self.lane, &mut self.out) {
+                self.arrived = true;
+                team.arrived += 1;
+            }
+        }
+        None
+    }
+}
+
+impl<K: Kernel> Lane for TeamLane<K> {
+    fn next(&mut self, out: &mut [Touch]) -> Next {
+        if self.handed == self.out.touches.len() {
+            self.out.touches.clear();
+            self.handed = 0;
+            if let Some(next) = self.compute()
+                && self.out.touches.is_empty()
+            {
+                return next;
+            }
+        }
+        let left = &self.out.touches[self.handed..];
+        let count = left.len().min(out.len());
+        out[..count].copy_from_slice(&left[..count]);
+        self.handed += count;
+        Next::Touches(count)
+    }
+
+    fn operations(&self) -> u64 {
+        self.out.operations
+    }
+}
+
+/// A kernel whose input is first brought into memory: arrays written from front to back, as by
+/// reading them from a file.
+pub(crate) struct Loaded<K> {
+    /// Arrays still to be written, and their bytes.
+    arrays: Vec<(Array, u64)>,
+    current: Array,
+    kernel: K,
+}
+
+impl<K> Loaded<K> {
+    pub(crate) fn new(mut arrays: Vec<(Array, u64)>, kernel: K) -> Self {
+        arrays.reverse();
+        Self { arrays, current: Array::default(), kernel }
+    }
+}
+
+impl<K: Kernel> Kernel for Loaded<K> {
+    fn next_loop(&mut self, out: &mut Out) -> Option<Loop> {
+        self.current = Array::default();
+        let Some((array, bytes)) = self.arrays.pop() else { return self.kernel.next_loop(out) };
+        self.current = Array::new(array.base, LINE);
+        // 1 MiB at a time.
+        Some(Loop { items: bytes.div_ceil(LINE), chunk: 16_384 })
+    }
+
+    fn work(&mut self, lane: usize, items: &mut Range<u64>, out: &mut Out) {
+        if self.current.width == 0 {
+            return self.kernel.work(lane, items, out);
+        }
+        let now = items.start..items.end.min(items.start + FULL as u64);
+        items.start = now.end;
+        now.for_each(|line| out.write(self.current, line));
+    }
+
+    fn finish(&mut self, lane: usize, out: &mut Out) -> bool {
+        self.current.width != 0 || self.kernel.finish(lane, out)
+    }
+}
+
+/// Runs all lanes in turn until they end; gives what they handed out, one after another.
+#[cfg(test)]
+pub(crate) fn run_out(lanes: &mut [Box<dyn Lane>], batch: usize) -> Vec<Vec<Touch>> {
+    let mut all = vec![Vec::new(); lanes.len()];
+    let mut buffer = vec![Touch::default(); batch];
+    let mut idle = 0;
+    let mut ended = vec![false; lanes.len()];
+    while ended.contains(&false) {
+        for (at, lane) in
+            lanes.iter_mut().enumerate().filter(|(at, _)| !ended[*at]).collect::<Vec<_>>()
+        {
+            idle += 1;
+            match lane.next(&mut buffer) {
+                Next::Touches(count) => {
+                    assert!(count > 0);
+                    all[at].extend_from_slice(&buffer[..count]);
+                    idle = 0;
+                }
+                Next::Ends => {
+                    ended[at] = true;
+                    idle = 0;
+                }
+                Next::Waits => assert!(idle <= lanes_left(&ended), "all wait for each other"),
+                Next::Call(_) => idle = 0,
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+fn lanes_left(ended: &[bool]) -> usize {
+    2 * ended.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds up 0..10, then 0..5, in chunks of 3; finishing writes element 100.
+    struct Sum {
+        loops: Vec<u64>,
+        total: u64,
+    }
+
+    const A: Array = Array { base: 1000, width: 8 };
+
+    impl Kernel for Sum {
+        fn next_loop(&mut self, _: &mut Out) -> Option<Loop> {
+            self.loops.pop().map(|items| Loop { items, chunk: 3 })
+        }
+        fn work(&mut self, _: usize, items: &mut Range<u64>, out: &mut Out) {
+            for item in items {
+                out.read(A, item);
+                out.complete(1);
+                self.total += item;
+            }
+        }
+        fn finish(&mut self, _: usize, out: &mut Out) -> bool {
+            out.write(A, 100u64);
+            true
+        }
+    }
+
+    #[test]
+    fn a_loop_ends_before_the_next_begins() {
+        let mut lanes = team(Sum { loops: vec![5, 10], total: 0 }, 2);
+        let handed = run_out(&mut lanes, 4);
+        let reads = |touches: &[Touch]| {
+            touches
+                .iter()
+                .filter(|t| t.reads())
+                .map(|t| (t.address() - 1000) / 8)
+                .collect::<Vec<_>>()
+        };
+        // The first lane does not stop before it has 2048 accesses or nothing is left.
+        assert_eq!(reads(&handed[0]), (0..10).collect::<Vec<_>>());
+        assert_eq!(reads(&handed[1]), (0..5).collect::<Vec<_>>());
+        let done: Vec<u64> = lanes.iter().map(|lane| lane.operations()).collect();
+        assert_eq!(done, [10, 5]);
+        assert_eq!(handed.iter().flatten().filter(|t| t.writes()).count(), 4);
+    }
+
+    #[test]
+    fn what_is_loaded_is_written_first() {
+        let kernel = Loaded::new(
+            vec![(A, 100), (Array::new(5000, 4), 64)],
+            Sum { loops: vec![1], total: 0 },
+        );
+        let handed = run_out(&mut team(kernel, 1), 100).remove(0);
+        let seen: Vec<_> = handed.iter().map(|t| (t.address(), t.writes())).collect();
+        assert_eq!(seen, [(1000, true), (1064, true), (5000, true), (1000, false), (1800, true)]);
+    }
+}
