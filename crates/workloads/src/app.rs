@@ -55,6 +55,13 @@ pub trait Lane: Send {
     /// Goes on: fills `out`, which is not empty, from its beginning, and says what came of it.
     fn next(&mut self, out: &mut [Touch]) -> Next;
 
+    /// Counts steps that other lanes may wait for and that [`Lane::next`] does not show: coming to
+    /// another barrier while it [waits](Next::Waits) already, say. Whoever runs the lanes asks those
+    /// that wait again when one of them returns anything but [`Next::Waits`], or this changed.
+    fn steps(&self) -> u64 {
+        0
+    }
+
     /// Operations completed by the accesses handed out so far. Where operations are short and their
     /// latency matters, the last access of each is marked ([`Touch::last`]).
     fn operations(&self) -> u64;

@@ -223,6 +223,11 @@ impl<K: Kernel> Lane for TeamLane<K> {
         Next::Touches(count)
     }
 
+    // A loop entered, and its end reached.
+    fn steps(&self) -> u64 {
+        2 * self.number + u64::from(self.arrived)
+    }
+
     fn operations(&self) -> u64 {
         self.out.operations
     }
@@ -267,39 +272,37 @@ impl<K: Kernel> Kernel for Loaded<K> {
     }
 }
 
-/// Runs all lanes in turn until they end; gives what they handed out, one after another.
+/// Runs all lanes in turn until they end; gives what they handed out. A lane that waits is asked
+/// again when another made a step, and not before.
 #[cfg(test)]
 pub(crate) fn run_out(lanes: &mut [Box<dyn Lane>], batch: usize) -> Vec<Vec<Touch>> {
     let mut all = vec![Vec::new(); lanes.len()];
     let mut buffer = vec![Touch::default(); batch];
-    let mut idle = 0;
-    let mut ended = vec![false; lanes.len()];
-    while ended.contains(&false) {
-        for (at, lane) in
-            lanes.iter_mut().enumerate().filter(|(at, _)| !ended[*at]).collect::<Vec<_>>()
-        {
-            idle += 1;
-            match lane.next(&mut buffer) {
-                Next::Touches(count) => {
-                    assert!(count > 0);
-                    all[at].extend_from_slice(&buffer[..count]);
-                    idle = 0;
-                }
-                Next::Ends => {
-                    ended[at] = true;
-                    idle = 0;
-                }
-                Next::Waits => assert!(idle <= lanes_left(&ended), "all wait for each other"),
-                Next::Call(_) => idle = 0,
+    let mut awake = vec![true; lanes.len()];
+    let mut waited = vec![false; lanes.len()];
+    let mut alive = lanes.len();
+    while alive > 0 {
+        let at = awake.iter().position(|awake| *awake).expect("not all wait for each other");
+        let before = lanes[at].steps();
+        let next = lanes[at].next(&mut buffer);
+        let waits = next == Next::Waits;
+        if !waits || !waited[at] || lanes[at].steps() != before {
+            (0..lanes.len()).filter(|other| waited[*other]).for_each(|other| awake[other] = true);
+        }
+        (waited[at], awake[at]) = (waits, !waits);
+        match next {
+            Next::Touches(count) => {
+                assert!(count > 0);
+                all[at].extend_from_slice(&buffer[..count]);
             }
+            Next::Ends => {
+                awake[at] = false;
+                alive -= 1;
+            }
+            Next::Waits | Next::Call(_) | Next::Until(_) => {}
         }
     }
     all
-}
-
-#[cfg(test)]
-fn lanes_left(ended: &[bool]) -> usize {
-    2 * ended.len()
 }
 
 #[cfg(test)]

@@ -168,3 +168,58 @@ fn ready_made_configurations_are_whole() {
     }
     assert!(seen >= 10, "{seen}");
 }
+
+/// Runs a program and gives the lines of its truth, and what it printed.
+fn truth_of_a_program(args: &[&str]) -> (Vec<serde_json::Value>, serde_json::Value) {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(&[args, &["--truth", dir.path().to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(dir.path().join("pages.jsonl")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (lines, serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// Pages of an area that were touched at any time.
+fn pages_of(lines: &[serde_json::Value], area: usize) -> std::collections::BTreeSet<u64> {
+    let runs = lines.iter().filter_map(|line| line["pages"]["areas"][area].as_array()).flatten();
+    let run = |run: &serde_json::Value| (run[0].as_u64().unwrap(), run[1].as_u64().unwrap());
+    runs.map(run).flat_map(|(first, count)| first..first + count).collect()
+}
+
+// 2^14 words in 32 pages, four updates a word: every page is touched.
+#[test]
+fn a_program_touches_what_it_computes() {
+    let (lines, summary) = truth_of_a_program(&["gups:table=128KiB,threads=3", "--grain", "1ms"]);
+    assert_eq!(lines[0]["begin"]["threads"], 3);
+    assert!(lines[0]["begin"]["regions"].is_null(), "nothing is declared hot");
+    assert_eq!(pages_of(&lines, 0), (0..32).collect());
+    assert_eq!((&summary["operations"], &summary["unit"]), (&65_536.into(), &"updates".into()));
+    assert_eq!(summary["touches"], 65_536);
+    assert_eq!(lines.last().unwrap()["end"]["cause"], "the program ended");
+}
+
+// 2^10 vertices: 4 KiB of parents, and 8 KiB and a word of the index. Threads wait for each other.
+#[test]
+fn lanes_on_threads_wait_for_each_other() {
+    for backing in ["anon", "memfd"] {
+        let spec = "bfs:scale=10,degree=8,trials=2";
+        let (lines, summary) = truth_of_a_program(&[spec, "--backing", backing, "--threads", "3"]);
+        assert_eq!((pages_of(&lines, 0), pages_of(&lines, 2)), ((0..3).collect(), [0].into()));
+        assert!(summary["operations"].as_u64().unwrap() > 1000, "{summary}");
+    }
+}
+
+#[test]
+fn a_program_ends_when_its_time_is_over_and_refuses_what_makes_no_sense() {
+    let (lines, _) = truth_of_a_program(&["gups:table=64KiB", "--time", "30ms", "--grain", "5ms"]);
+    assert_eq!(lines.last().unwrap()["end"]["cause"], "its time is over");
+    let (code, text) = error(&["bfs:scale=5", "--toml"]);
+    assert!(code == 2 && text.contains("a program has no description"), "{text}");
+    let (code, text) = error(&["bfs:scale=5", "--rate", "1000"]);
+    assert!(code == 2 && text.contains("as fast as it can"), "{text}");
+    let (code, text) = error(&["bfs:scale=99"]);
+    assert!(
+        code == 2 && text.contains("column 5: scale: `99` is no number from 1 to 31"),
+        "{text}"
+    );
+}

@@ -237,9 +237,10 @@ impl Thread {
             }
             Source::Computed(lane) => lane,
         };
+        let before = lane.steps();
         let next = lane.next(&mut self.touches);
         // Coming to wait is a step too: it may be what another waits for.
-        self.moved |= next != Next::Waits || !self.waited;
+        self.moved |= next != Next::Waits || !self.waited || lane.steps() != before;
         self.waited = next == Next::Waits;
         match next {
             Next::Touches(count) => return count,

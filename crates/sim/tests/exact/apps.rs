@@ -6,7 +6,7 @@ use std::time::Duration;
 use tierscope_core::{Access, Clock, PageEventKind, PageEvents, Target, Tier, Time, Wake};
 use tierscope_sim::exact::{Machine, Process};
 use tierscope_workloads::description::Area;
-use tierscope_workloads::{App, Call, Lane, Next, Touch};
+use tierscope_workloads::{App, Call, Lane, Next, Touch, programs};
 
 use crate::stage::setup;
 
@@ -259,4 +259,44 @@ fn a_call_outside_of_its_memory_kills_a_program() {
     let mut machine = started(&process(vec![vec![Step::Call(call), Step::Pages(0, 10)]]), 1);
     run_out(&mut machine);
     assert_eq!((machine.account().killed, machine.account().counts.accesses), (1, 0));
+}
+
+fn graph(spec: &str) -> Process {
+    Process { repeats: false, ..Process::new(programs::from_spec(spec).expect("it makes sense")) }
+}
+
+/// Loads and stores that a program of one lane hands out.
+fn accesses_of(app: &dyn App) -> u64 {
+    let bases: Vec<u64> = (1..=app.areas().len() as u64).map(|at| at << 40).collect();
+    let mut lane = app.start(&bases, 1, 1).remove(0);
+    let mut buffer = [Touch::default(); 100];
+    let mut count = 0;
+    while let Next::Touches(drawn) = lane.next(&mut buffer) {
+        let accesses = |touch: &Touch| u64::from(touch.reads()) + u64::from(touch.writes());
+        count += buffer[..drawn].iter().map(accesses).sum::<u64>();
+    }
+    count
+}
+
+#[test]
+fn a_search_is_carried_out_access_by_access() {
+    let spec = "bfs:scale=10,trials=2";
+    let mut machine = started(&graph(spec), 1);
+    run_out(&mut machine);
+    let app = programs::from_spec(spec).expect("it makes sense");
+    assert_eq!(machine.account().counts.accesses, accesses_of(&*app));
+}
+
+#[test]
+fn three_lanes_on_two_cores_compute_the_same_every_time() {
+    for spec in ["sssp:scale=8,trials=1,threads=3", "graph500:scale=9,keys=2,threads=3"] {
+        let run = || {
+            let mut machine = started(&graph(spec), 2);
+            run_out(&mut machine);
+            machine.account()
+        };
+        let account = run();
+        assert_eq!(account, run(), "{spec}");
+        assert!(account.done[0].operations > 1000 && account.killed == 0, "{account:?}");
+    }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_workloads::description::Area;
 use tierscope_workloads::masim::Mode;
-use tierscope_workloads::truth_dir::FILE;
 use tierscope_workloads::units::{parse_bytes, parse_time};
-use tierscope_workloads::{Workload, file};
+use tierscope_workloads::{Work, Workload, work};
 
 use crate::memory::{Backing, default_chunk};
 
@@ -16,6 +16,9 @@ use crate::memory::{Backing, default_chunk};
 ///
 /// WORKLOAD is a TOML file, a masim configuration, or a generator's line: contiguous, stairs,
 /// needle, scattered, zipf, gaussian or drift, as in `stairs:space=1TiB,hot=10GiB,steps=4,every=4s`.
+///
+/// Or a program that computes, as `bfs:scale=20,graph=kron` (sssp, pr, cc, bc, tc, graph500, gups):
+/// its truth is which pages it touched when, for nothing is declared hot.
 ///
 /// Ends with the workload, or by SIGTERM or SIGINT, and then prints accesses and rate as JSON.
 /// Exit codes: 0 done, 1 failed, 2 wrong use or description, 3 not enough memory or no filler.
@@ -28,9 +31,9 @@ pub(crate) struct Args {
     /// How closely a masim configuration is followed.
     #[arg(long, value_enum, default_value_t = MasimMode::Correct)]
     pub(crate) masim: MasimMode,
-    /// Threads, each with a stream of its own.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) threads: u32,
+    /// Threads, each with a stream of its own; 1, or what a program wants.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: Option<u32>,
     /// Accesses a second of all threads together, whatever the phases say.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub(crate) rate: Option<u64>,
@@ -116,23 +119,23 @@ fn parse_grain(text: &str) -> std::result::Result<Duration, String> {
 }
 
 impl Args {
-    pub(crate) fn workload(&self) -> Result<Workload> {
+    pub(crate) fn work(&self) -> Result<Work> {
         let mode = match self.masim {
             MasimMode::Faithful => Mode::Faithful,
             MasimMode::Correct => Mode::Correct,
         };
-        file::load(&self.text, mode)
+        work::load(&self.text, mode)
     }
 
-    pub(crate) fn backing(&self, workload: &Workload) -> Result<Backing> {
-        let chunk = self.chunk.unwrap_or_else(|| default_chunk(&workload.areas));
+    pub(crate) fn backing(&self, areas: &[Area]) -> Result<Backing> {
+        let chunk = self.chunk.unwrap_or_else(|| default_chunk(areas));
         if chunk == 0 || !chunk.is_multiple_of(2 << 20) {
             return Err(Error::new(ErrorKind::Usage, "--chunk")
                 .cause("it is not a multiple of 2MiB")
                 .remedy("take 64MiB"));
         }
         if self.backing != BackingName::Anon
-            && let Some(area) = workload.areas.iter().find(|area| area.content.is_some())
+            && let Some(area) = areas.iter().find(|area| area.content.is_some())
         {
             return Err(Error::new(
                 ErrorKind::Usage,
@@ -150,8 +153,8 @@ impl Args {
 
     /// Refuses to write over a truth, and takes away what an earlier run said to be ready, before
     /// anything is mapped.
-    pub(crate) fn check_outputs(&self) -> Result<()> {
-        if let Some(dir) = self.truth.as_deref().filter(|dir| dir.join(FILE).exists()) {
+    pub(crate) fn check_outputs(&self, file: &str) -> Result<()> {
+        if let Some(dir) = self.truth.as_deref().filter(|dir| dir.join(file).exists()) {
             return Err(Error::new(ErrorKind::Usage, format!("--truth {}", dir.display()))
                 .cause("there is a truth already, and none is written over")
                 .remedy("choose a new directory, or remove this one first"));

@@ -5,6 +5,8 @@ mod chronicle;
 mod clock;
 mod flush;
 mod memory;
+mod pages;
+mod program;
 mod ready;
 mod room;
 mod signals;
@@ -18,8 +20,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use clap::Parser;
 use tierscope_core::{Error, ErrorKind, Result, Time};
-use tierscope_workloads::truth_dir::{AreaLine, End};
-use tierscope_workloads::{Program, Workload, file};
+use tierscope_workloads::description::Area;
+use tierscope_workloads::truth_dir::{AreaLine, End, FILE};
+use tierscope_workloads::{Program, Work, Workload, file};
 
 use crate::args::{Args, Start};
 use crate::chronicle::Chronicle;
@@ -43,37 +46,36 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let workload = args.workload()?;
+    let workload = match args.work()? {
+        Work::Described(workload) => workload,
+        Work::Computed(app) => return program::run(args, &*app),
+    };
     if args.toml {
         print!("{}", file::to_toml(&workload));
         return Ok(());
     }
-    let backing = args.backing(&workload)?;
+    let backing = args.backing(&workload.areas)?;
     let (room, needs) = (Room::read(Path::new("/"))?, backing.needs(&workload.areas));
     room.check(&needs)?;
     if args.check {
         println!("{}", room.describe(&needs));
         return Ok(());
     }
-    args.check_outputs()?;
+    args.check_outputs(FILE)?;
     let (sender, news) = channel();
     signals::listen(sender.clone());
-    let Some(mapped) = map(&workload, backing, &news)? else { return Ok(()) };
+    let Some(mapped) = map(&workload.areas, backing, &news)? else { return Ok(()) };
     let done = touch_all(args, workload, backing, &mapped, sender, &news);
     mapped.iter().for_each(Mapped::release);
     done
 }
 
 /// Maps and populates all areas; `None` if a signal ended it before.
-fn map(
-    workload: &Workload,
-    backing: Backing,
-    news: &Receiver<News>,
-) -> Result<Option<Vec<Mapped>>> {
-    let mut progress = Progress::new(workload.bytes());
+fn map(areas: &[Area], backing: Backing, news: &Receiver<News>) -> Result<Option<Vec<Mapped>>> {
+    let mut progress = Progress::new(areas.iter().map(|area| area.bytes).sum());
     let mut stopped = false;
     let mut all = Vec::new();
-    for area in &workload.areas {
+    for area in areas {
         let mapped = Mapped::new(area, backing)?;
         mapped.populate(area, backing, &mut |done| {
             progress.at(done);
@@ -91,6 +93,16 @@ fn map(
     Ok(Some(all))
 }
 
+/// Where areas lie.
+fn area_lines(areas: &[Area], mapped: &[Mapped]) -> Vec<AreaLine> {
+    let line = |(area, mapped): (&Area, &Mapped)| AreaLine {
+        name: area.name.clone(),
+        start: mapped.start(),
+        end: mapped.start() + area.bytes,
+    };
+    areas.iter().zip(mapped).map(line).collect()
+}
+
 fn touch_all(
     args: &Args,
     workload: Workload,
@@ -100,19 +112,14 @@ fn touch_all(
     news: &Receiver<News>,
 ) -> Result<()> {
     let bases: Vec<u64> = mapped.iter().map(Mapped::start).collect();
-    let line = |(area, start): (&tierscope_workloads::description::Area, &u64)| AreaLine {
-        name: area.name.clone(),
-        start: *start,
-        end: start + area.bytes,
-    };
-    let areas: Vec<AreaLine> = workload.areas.iter().zip(&bases).map(line).collect();
+    let areas = area_lines(&workload.areas, mapped);
     let mut shared = Shared {
         program: Arc::new(Program::new(&workload)),
         limit: args.limit(&workload),
         workload,
         bases,
         seed: args.seed,
-        threads: args.threads,
+        threads: args.threads.unwrap_or(1),
         grain: args.grain,
         rate: args.rate,
         begin: Time(0),
