@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Mappings, RangeSet, SpaceId, Time};
+use tierscope_core::{Mappings, Range, RangeSet, SpaceId, Time};
 use tierscope_workloads::{Segment, Workload};
 
 /// The ranges that a workload declares hot, at the addresses where a machine has put them.
@@ -24,6 +24,17 @@ impl Truth {
         };
         let bases = workload.areas.iter().map(|area| base(&area.name).map(|(_, start)| start));
         Some(Self { workload: workload.clone(), bases: bases.collect::<Option<_>>()?, space })
+    }
+
+    /// The areas that the workload accesses in some phase.
+    #[must_use]
+    pub fn accessed(&self) -> RangeSet {
+        let accesses = self.workload.phases.iter().flat_map(|phase| &phase.accesses);
+        let range = |area: usize| {
+            let start = self.bases[area];
+            Range::new(self.space, start, start + self.workload.areas[area].bytes)
+        };
+        accesses.map(|access| range(access.area)).collect()
     }
 
     /// The segment of the workload that is on at a time.

@@ -1,8 +1,9 @@
 //! One description, twice: a real kernel in the virtual machine, and the exact machine.
 //!
-//! Both see the same areas and hot ranges, TLBs that are flushed as often, and accesses at the rate
-//! that the toucher reached; the same instruments look at them with the same settings. What they
-//! report must agree. The tolerance was stated before anything was compared:
+//! Both see the same areas and hot ranges, as much cold memory around them as an instrument's regions
+//! span in the real process, TLBs that are flushed as often as the lab's flusher came to it, and
+//! accesses at the rate that the toucher reached; the same instruments look at them with the same
+//! settings. What they report must agree. The tolerance was stated before anything was compared:
 //!
 //! - statistic: precision and recall by the bytes of the last [`LATE`] windows of a run, and the median
 //!   number of regions in these windows; of each, the median over all boots, and over as many seeds;
@@ -15,9 +16,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
+use tierscope_workloads::description::Area;
+use tierscope_workloads::truth_dir::TruthDir;
+use tierscope_workloads::{Workload, file};
 
 use crate::bench::{Bar, Row, row};
-use crate::chapters::{Desk, text, tierscope};
+use crate::chapters::{self, Desk, tierscope};
 use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::fetch::{self, Tree};
@@ -95,12 +99,17 @@ struct Figures {
 type Figure = fn(&Figures) -> f64;
 
 /// A run on the real kernel, and what it was like.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct Recorded {
     figures: Figures,
+    workload: Workload,
     /// Accesses a second.
     rate: f64,
+    /// Microseconds from one flush of the TLBs to the next.
+    flush_us: f64,
     window_seconds: f64,
+    /// Bytes outside of the workload's areas that the instrument's regions span.
+    around: u64,
 }
 
 fn compare(desk: &Desk<'_>, case: &Case) -> Result<Vec<Row>> {
@@ -215,6 +224,7 @@ struct ComparedWindow {
     figures: Kinds,
     regions: usize,
     samples: u32,
+    observed_bytes: u64,
     touches_per_second: Option<f64>,
 }
 
@@ -242,6 +252,10 @@ fn recorded(out: &Path, instrument: Instrument) -> Result<Recorded> {
         Window { changed: w.changed, bytes, regions: w.regions, samples: w.samples }
     };
     let windows: Vec<Window> = compared.windows.iter().map(window).collect();
+    let truth = TruthDir::open(&out.join("truth"))
+        .map_err(|e| Error::new(Kind::Job, out.display().to_string(), e))?;
+    let workload = truth.workload().clone();
+    let observed = compared.windows.last().map_or(0, |w| w.observed_bytes);
     let rates: Vec<f64> = compared.windows.iter().filter_map(|w| w.touches_per_second).collect();
     if rates.is_empty() {
         return Err(Error::new(Kind::Job, what, "no window tells the toucher's rate"));
@@ -249,8 +263,23 @@ fn recorded(out: &Path, instrument: Instrument) -> Result<Recorded> {
     Ok(Recorded {
         figures: figures(&windows),
         rate: rates.iter().sum::<f64>() / rates.len() as f64,
+        flush_us: flush_us(out, &truth)?,
         window_seconds: compared.window_seconds,
+        around: observed.saturating_sub(workload.bytes()) >> 12 << 12,
+        workload,
     })
+}
+
+/// How often the flusher came to it, by its own count.
+fn flush_us(out: &Path, truth: &TruthDir) -> Result<f64> {
+    let path = out.join("flusher.txt");
+    let text = fs::read_to_string(&path).at(path.display())?;
+    let count = text.split_whitespace().nth(2).and_then(|word| word.parse::<f64>().ok());
+    let span = truth.span().map(|(first, last)| last.since(first).as_secs_f64() * 1e6);
+    match count.zip(span) {
+        Some((count, span)) if count > 0.0 => Ok(span / count),
+        _ => Err(Error::new(Kind::Job, path.display().to_string(), "nobody flushed")),
+    }
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(what: &str, text: &str) -> Result<T> {
@@ -292,8 +321,11 @@ fn simulate(
     for (seed, run) in (1..).zip(real) {
         let name = format!("{}-{}-{seed}", set(scenario, "scenario"), instrument.simulated);
         let path = work.join(format!("{name}.toml"));
-        fs::write(&path, description(&name, scenario, instrument, run, seed)).at(path.display())?;
-        command.arg(text(&path)?);
+        let workload = work.join(format!("{name}.workload.toml"));
+        fs::write(&workload, file::to_toml(&surrounded(run))).at(workload.display())?;
+        let text = description(&name, scenario, instrument, run, seed, chapters::text(&workload)?);
+        fs::write(&path, text).at(path.display())?;
+        command.arg(chapters::text(&path)?);
     }
     let reports: Vec<Report> = parse("tierscope bench accuracy", &capture(&mut command)?)?;
     let of = |report: &Report| {
@@ -315,6 +347,18 @@ fn set(scenario: &Scenario, key: &str) -> String {
     value.map_or_else(String::new, |v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
 }
 
+/// What ran, at the rate that it reached, and around it as much memory that nobody touches as in the
+/// real process.
+fn surrounded(run: &Recorded) -> Workload {
+    let mut workload = run.workload.clone();
+    if run.around > 0 {
+        let name = "around".to_owned();
+        workload.areas.push(Area { name, bytes: run.around, content: None });
+    }
+    workload.phases.iter_mut().for_each(|phase| phase.rate = Some(run.rate as u64));
+    workload
+}
+
 /// The bench's scenario for a real run.
 fn description(
     name: &str,
@@ -322,19 +366,18 @@ fn description(
     instrument: Instrument,
     run: &Recorded,
     seed: u32,
+    workload: &str,
 ) -> String {
     let of = |key| set(scenario, key);
     format!(
         "name = \"{name}\"\nabout = \"as in the lab's machine\"\n\
          source = \"lab/scenarios/see.toml; rate: of the toucher on the real kernel\"\n\
          mode = \"exact\"\nmachine = \"qemu-tcg\"\n\
-         workload = \"{},rate={:.0}\"\ntime = \"{}s\"\nwindow = \"{:.0}ms\"\nflush = \"{}us\"\n\
+         workload = \"{workload}\"\ntime = \"{}s\"\nwindow = \"{:.0}ms\"\nflush = \"{:.0}us\"\n\
          seed = {seed}\ncontenders = [\"{}\"]\n",
-        of("workload"),
-        run.rate,
         of("seconds"),
         run.window_seconds * 1000.0,
-        of("flush_us"),
+        run.flush_us,
         instrument.simulated
     )
 }
@@ -344,6 +387,7 @@ struct Pair {
     real: Side,
     simulated: Side,
     rate: f64,
+    flush_us: f64,
 }
 
 struct Side {
@@ -375,6 +419,7 @@ impl Pair {
             real: Side::of(&figures),
             simulated: Side::of(simulated),
             rate: median(real.iter().map(|run| run.rate)),
+            flush_us: median(real.iter().map(|run| run.flush_us)),
         }
     }
 
@@ -453,6 +498,7 @@ impl Pair {
             }
         }
         add("rate of both".into(), self.rate / 1e6, "M accesses/s", Bar::None);
+        add("flushes of both, from one to the next".into(), self.flush_us, "µs", Bar::None);
         rows
     }
 }
@@ -472,9 +518,17 @@ fn head(case: &Case, runs: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierscope_workloads::generate::from_spec;
 
     fn window(bytes: [u64; 3], regions: usize) -> Window {
         Window { changed: false, bytes, regions, samples: 40 }
+    }
+
+    fn run() -> Recorded {
+        let figures = Figures { precision: 1.0, recall: 1.0, regions: 1.0, samples: 1.0 };
+        let workload = from_spec("contiguous:space=1GiB,hot=1MiB").unwrap();
+        let (rate, flush_us, window_seconds) = (1234.5, 5000.4, 0.1);
+        Recorded { figures, workload, rate, flush_us, window_seconds, around: 8192 }
     }
 
     // Eleven windows, of which the first is too early: 10 x 10 reported, 20 true, 5 both.
@@ -490,7 +544,7 @@ mod tests {
     #[test]
     fn differences_beyond_the_tolerance_are_told() {
         let some = Figures { precision: 0.9, recall: 1.0, regions: 40.0, samples: 40.0 };
-        let real = |figures| Recorded { figures, rate: 1.0, window_seconds: 0.2 };
+        let real = |figures| Recorded { figures, ..run() };
         let said = |other| Pair::of(&[real(some)], &[other]).disagreement();
         assert_eq!(said(Figures { precision: 0.86, regions: 31.0, ..some }), None);
         assert_eq!(
@@ -516,11 +570,9 @@ mod tests {
             runs: 1,
         };
         let scenario = scenario(&case, 4).unwrap();
-        let figures = Figures { precision: 1.0, recall: 1.0, regions: 1.0, samples: 1.0 };
-        let run = Recorded { figures, rate: 1234.5, window_seconds: 0.1 };
-        let text = description("x-guided-2", &scenario, INSTRUMENTS[0], &run, 2);
+        let text = description("x-guided-2", &scenario, INSTRUMENTS[0], &run(), 2, "w.toml");
         for line in [
-            "workload = \"contiguous:space=1GiB,rate=1234\"",
+            "workload = \"w.toml\"",
             "time = \"3s\"",
             "window = \"100ms\"",
             "flush = \"5000us\"",
@@ -530,5 +582,8 @@ mod tests {
             assert!(text.contains(line), "{line} is not in {text}");
         }
         assert_eq!(set(&scenario, "seed"), "4");
+        let workload = surrounded(&run());
+        assert!(workload.check().is_ok());
+        assert_eq!((workload.bytes(), workload.phases[0].rate), ((1 << 30) + 8192, Some(1234)));
     }
 }

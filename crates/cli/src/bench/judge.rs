@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
 use tierscope_core::metrics::{self, Accuracy, HOT_FREQUENCY};
-use tierscope_core::{RangeSet, Result, Time};
+use tierscope_core::{RangeSet, Region, Result, Snapshot, Time};
 use tierscope_sim::Truth;
 
 use super::contender::Contender;
@@ -27,7 +27,7 @@ pub struct Row {
     pub true_bytes: u64,
     /// Bytes both.
     pub both_bytes: u64,
-    /// Regions.
+    /// Regions, but for those in areas that the workload never accesses.
     pub regions: usize,
     /// Looks at the region that was looked at most.
     pub samples: u32,
@@ -141,6 +141,8 @@ impl Outcome {
 /// Receives windows and judges them.
 struct Judge<'a> {
     truth: Truth,
+    /// Areas that the workload accesses.
+    accessed: RangeSet,
     /// Hot ranges of the segment that begins at a time.
     known: Option<(Duration, RangeSet)>,
     mapped: u64,
@@ -149,6 +151,13 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
+    fn regions_accessed(&self, snapshot: &Snapshot) -> usize {
+        let inside = |region: &&Region| {
+            self.accessed.as_slice().iter().any(|area| area.intersect(&region.range).is_some())
+        };
+        snapshot.regions.iter().filter(inside).count()
+    }
+
     fn hot_at(&mut self, time: Time) -> RangeSet {
         let begin = self.truth.segment_at(time).begin;
         if self.known.as_ref().is_none_or(|(known, _)| *known != begin) {
@@ -179,7 +188,7 @@ impl Sink for Judge<'_> {
             reported_bytes: accuracy.reported,
             true_bytes: accuracy.truth,
             both_bytes: accuracy.both,
-            regions: snapshot.regions.len(),
+            regions: self.regions_accessed(snapshot),
             samples: snapshot.regions.iter().map(|region| region.samples).max().unwrap_or(0),
             looked_at: looked as f64 / self.mapped.max(1) as f64,
             profiler_seconds: window.cpu.profiler.as_secs_f64(),
@@ -204,7 +213,8 @@ pub(crate) fn judge(
     let begun = std::time::Instant::now();
     let (mut machine, truth) = build(scenario, contender, stop)?;
     let mut instrument = contender.make(scenario.window, scenario.config.seed)?;
-    let mut judge = Judge { truth, known: None, mapped: 0, rows: Vec::new(), reached };
+    let accessed = truth.accessed();
+    let mut judge = Judge { truth, accessed, known: None, mapped: 0, rows: Vec::new(), reached };
     // The end of a window belongs to it.
     let course = Course::until(Time(0) + scenario.time + Duration::from_nanos(1));
     let ended = profile(&mut *machine, &mut *instrument, &course, &mut judge)?;

@@ -99,6 +99,8 @@ pub struct Row {
     pub unjudged_bytes: u64,
     /// Regions that lie in the truth's areas, be it in part.
     pub regions: usize,
+    /// Bytes of all regions of the truth's space: what the instrument watches, be it between mappings.
+    pub observed_bytes: u64,
     /// Looks at the region that was looked at most.
     pub samples: u32,
     /// The workload's own accesses a second.
@@ -231,6 +233,7 @@ fn row(
     let all = reported(&snapshot, space);
     let areas = areas(truth);
     let reported = all.intersect(&areas);
+    let (regions, observed_bytes) = observed(&snapshot, space, &areas);
     let against = |truth: &RangeSet| Shares::from(Accuracy::of(&reported, truth));
     let (mut pages, mut pages_of_ten) = (None, None);
     if let Some(replay) = replay {
@@ -245,7 +248,8 @@ fn row(
         changed: hot.changed,
         figures: Figures { region: against(hot.ranges), pages, pages_of_ten },
         unjudged_bytes: all.bytes() - reported.bytes(),
-        regions: regions_in(&snapshot, space, &areas),
+        regions,
+        observed_bytes,
         samples: snapshot.regions.iter().map(|region| region.samples).max().unwrap_or(0),
         touches_per_second: truth.rate(start, end),
     }))
@@ -258,11 +262,15 @@ fn reported(snapshot: &Snapshot, space: SpaceId) -> RangeSet {
     here.map(|range| tierscope_core::Range { space: SpaceId(0), ..*range }).collect()
 }
 
-/// Regions of a space that lie in the areas, be it in part.
-fn regions_in(snapshot: &Snapshot, space: SpaceId, areas: &RangeSet) -> usize {
-    let here = snapshot.regions.iter().filter(|region| region.range.space == space);
-    let told = here.map(|region| tierscope_core::Range { space: SpaceId(0), ..region.range });
-    told.filter(|range| areas.as_slice().iter().any(|area| area.intersect(range).is_some())).count()
+/// Regions of a space that lie in the areas, be it in part, and bytes of all of its regions.
+fn observed(snapshot: &Snapshot, space: SpaceId, areas: &RangeSet) -> (usize, u64) {
+    let here = snapshot.regions.iter().map(|region| region.range);
+    let here = here.filter(|range| range.space == space);
+    here.fold((0, 0), |(count, bytes), range| {
+        let told = tierscope_core::Range { space: SpaceId(0), ..range };
+        let inside = areas.as_slice().iter().any(|area| area.intersect(&told).is_some());
+        (count + usize::from(inside), bytes + range.bytes())
+    })
 }
 
 /// What the truth speaks of.
@@ -335,6 +343,7 @@ mod tests {
             changed: false,
             figures: Figures { region, pages: None, pages_of_ten: None },
             unjudged_bytes: 0,
+            observed_bytes: 10,
             regions: 1,
             samples: 40,
             touches_per_second: None,
