@@ -158,8 +158,9 @@ fn boot(case: &Case, seed: u32, tree: &Tree) -> Result<PathBuf> {
     Ok(done.out)
 }
 
-/// What the case of `make test` holds: the first run's figures for these instruments agree with a
-/// simulated run's, in the directory that the scenario `see` left.
+/// What the case of `make test` holds: precision and recall of guided and bounded agree with a
+/// simulated run's, in the directory that the scenario `see` left. Regions are told only: beside other
+/// work the emulated machine is kept waiting, and their number spreads from ten to hundreds.
 ///
 /// # Errors
 /// They do not.
@@ -170,7 +171,7 @@ pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
         let real = [recorded(out, *instrument)?];
         let pair = Pair::of(&real, &simulate(scenario, *instrument, &real, &work)?);
         say(format!("real and simulated: {}", pair.line(*instrument).trim_end()));
-        if let Some(what) = pair.disagreement() {
+        if let Some(what) = pair.shares_disagree() {
             let name = format!("{} on the kernel and simulated", instrument.simulated);
             return Err(Error::new(Kind::Job, name, what));
         }
@@ -433,15 +434,11 @@ impl Pair {
         self.off(|f| f.regions) / larger.max(FEW_REGIONS)
     }
 
-    /// What is beyond the tolerance.
-    fn disagreement(&self) -> Option<String> {
-        let all = [
-            ("precision", self.off(|f| f.precision), SHARE_TOLERANCE),
-            ("recall", self.off(|f| f.recall), SHARE_TOLERANCE),
-            ("regions", self.regions_off(), REGION_TOLERANCE),
-        ];
-        let (what, off, tolerance) = all.into_iter().find(|(_, off, most)| off > most)?;
-        Some(format!("{what} differ by {off:.3}, more than {tolerance}"))
+    /// Which share is beyond the tolerance.
+    fn shares_disagree(&self) -> Option<String> {
+        let all = [("precision", self.off(|f| f.precision)), ("recall", self.off(|f| f.recall))];
+        let (what, off) = all.into_iter().find(|(_, off)| *off > SHARE_TOLERANCE)?;
+        Some(format!("{what} differs by {off:.3}, more than {SHARE_TOLERANCE}"))
     }
 
     fn line(&self, instrument: Instrument) -> String {
@@ -544,20 +541,17 @@ mod tests {
     #[test]
     fn differences_beyond_the_tolerance_are_told() {
         let some = Figures { precision: 0.9, recall: 1.0, regions: 40.0, samples: 40.0 };
-        let real = |figures| Recorded { figures, ..run() };
-        let said = |other| Pair::of(&[real(some)], &[other]).disagreement();
-        assert_eq!(said(Figures { precision: 0.86, regions: 31.0, ..some }), None);
+        let pair = |a, b| Pair::of(&[Recorded { figures: a, ..run() }], &[b]);
+        let said = |other| pair(some, other).shares_disagree();
+        assert_eq!(said(Figures { precision: 0.86, regions: 90.0, ..some }), None);
         assert_eq!(
             said(Figures { recall: 0.9, ..some }).as_deref(),
-            Some("recall differ by 0.100, more than 0.05")
+            Some("recall differs by 0.100, more than 0.05")
         );
-        assert!(said(Figures { regions: 60.0, ..some }).is_some());
-        // Five regions of eight and three are within what twenty would allow.
+        // 30 of 40; and five of eight, over the twenty that count at least.
+        assert_eq!(pair(some, Figures { regions: 30.0, ..some }).regions_off(), 0.25);
         let few = Figures { regions: 8.0, ..some };
-        assert_eq!(
-            Pair::of(&[real(few)], &[Figures { regions: 3.0, ..some }]).disagreement(),
-            None
-        );
+        assert_eq!(pair(few, Figures { regions: 3.0, ..some }).regions_off(), 0.25);
     }
 
     #[test]
