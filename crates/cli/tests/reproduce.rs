@@ -11,7 +11,7 @@ fn reproduce(arguments: &[&str]) -> std::process::Output {
 
 #[test]
 fn the_page_says_what_would_be_written_now() {
-    let output = reproduce(&["--check", PAGE, "masim-1gb", "masim-10gb", "needle-5mb"]);
+    let output = reproduce(&["--quick", "--check", PAGE, "masim-1gb", "masim-10gb", "needle-5mb"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}run `tierscope reproduce -o REPRODUCTION.md`");
 }
@@ -22,7 +22,7 @@ fn a_page_that_is_not_current_is_told() {
     let page = dir.path().join("page.md");
     let text = std::fs::read_to_string(PAGE).unwrap();
     std::fs::write(&page, text.replace("## masim-1gb", "## masim-2gb")).unwrap();
-    let output = reproduce(&["--check", page.to_str().unwrap(), "masim-1gb"]);
+    let output = reproduce(&["--quick", "--check", page.to_str().unwrap(), "masim-1gb"]);
     assert_eq!(output.status.code(), Some(9));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("is not current: its section on masim-1gb differs"), "{said}");

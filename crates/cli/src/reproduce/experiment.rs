@@ -22,7 +22,10 @@ experiments!(
     "masim-1gb",
     "masim-10gb",
     "masim-100gb",
+    "masim-5tb",
     "stairs-5tb",
+    "stairs-5tb-1gb",
+    "stairs-5tb-100gb",
     "needle-5mb",
     "damon-1tb",
     "linear-scan-1tb",
@@ -56,6 +59,8 @@ pub struct Claim {
     pub contender: String,
     /// What is measured.
     pub figure: Figure,
+    /// Whom the figure is held against, where it is a ratio.
+    pub to: Option<String>,
     /// The figure is at least this.
     pub least: Option<f64>,
     /// The figure is at most this.
@@ -82,6 +87,8 @@ pub enum Figure {
     DetectionSeconds,
     /// CPU time of the profiler over time; 1 is one CPU.
     ProfilerCpu,
+    /// The same over that of the contender named by `to`.
+    ProfilerCpuRatio,
     /// Share of the target's time that it lost.
     Stolen,
     /// Seconds until the first pass over all memory was done.
@@ -100,13 +107,14 @@ impl Figure {
             Figure::BestRecall => "recall of the best window",
             Figure::DetectionSeconds => "detection time, s",
             Figure::ProfilerCpu => "profiler CPU",
+            Figure::ProfilerCpuRatio => "profiler CPU over",
             Figure::Stolen => "share of the target's time lost",
             Figure::FirstPassSeconds => "first pass, s",
             Figure::FirstPassCpu => "CPU during the first pass",
         }
     }
 
-    /// Its value; infinite for what never came, `None` for what cannot be told.
+    /// Its value, of a ratio what stands above; infinite for what never came, `None` for what cannot be told.
     #[must_use]
     pub fn of(self, outcome: &Outcome) -> Option<f64> {
         let quoted = outcome.quoted();
@@ -124,7 +132,7 @@ impl Figure {
                 recall.reduce(f64::max)
             }
             Figure::DetectionSeconds => Some(outcome.slowest_detection().unwrap_or(f64::INFINITY)),
-            Figure::ProfilerCpu => Some(outcome.profiler_cpu),
+            Figure::ProfilerCpu | Figure::ProfilerCpuRatio => Some(outcome.profiler_cpu),
             Figure::Stolen => Some(outcome.disturbed),
             Figure::FirstPassSeconds => Some(passed.map_or(f64::INFINITY, |row| row.end_seconds)),
             Figure::FirstPassCpu => passed.map(|row| row.profiler_seconds / row.end_seconds),
@@ -147,6 +155,7 @@ impl Experiment {
                 Some(&claim.get_ref().contender),
                 claim.get_ref().below.as_ref(),
                 claim.get_ref().above.as_ref(),
+                claim.get_ref().to.as_ref(),
             ];
             for name in named.into_iter().flatten() {
                 let contender = Contender::named(name)
@@ -157,6 +166,10 @@ impl Experiment {
             }
             if claim.get_ref().least.is_none() && claim.get_ref().most.is_none() {
                 return Err(bad((claim.span().start, "a claim has a least or a most".into())));
+            }
+            if (claim.get_ref().figure == Figure::ProfilerCpuRatio) != claim.get_ref().to.is_some()
+            {
+                return Err(bad((claim.span().start, "a ratio, and only that, has a `to`".into())));
             }
         }
         // Whoever nobody speaks of does not run.
@@ -199,5 +212,9 @@ mod tests {
         let text = ALL[0].1.replacen("figure = \"recall\"", "figure = \"charm\"", 1);
         let error = Experiment::parse("e", &text).unwrap_err().to_string();
         assert!(error.contains("unknown variant `charm`"), "{error}");
+        let text =
+            ALL[0].1.replacen("figure = \"recall\"", "figure = \"recall\"\nto = \"scan\"", 1);
+        let error = Experiment::parse("e", &text).unwrap_err().to_string();
+        assert!(error.contains("a ratio, and only that, has a `to`"), "{error}");
     }
 }

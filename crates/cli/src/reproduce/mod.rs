@@ -5,6 +5,7 @@
 
 mod experiment;
 mod page;
+mod sensitivity;
 mod verdict;
 
 use std::path::PathBuf;
@@ -13,13 +14,16 @@ use std::sync::atomic::Ordering;
 use clap::Args;
 use tierscope_core::{Error, ErrorKind, Result};
 
-use crate::bench::contender::Contender;
 use crate::bench::judge::Outcome;
 use crate::bench::race::{Job, race, stop_flag};
 use crate::bench::save;
+use crate::bench::scenario::Scenario;
 use crate::report::written;
 
+use sensitivity::Variant;
+
 pub use experiment::{Claim, Experiment, Figure};
+pub use sensitivity::Varied;
 pub use verdict::{Judgement, Verdict};
 
 /// Precision and recall that count as detected.
@@ -36,6 +40,10 @@ pub struct ReproduceArgs {
     #[arg(short, long, value_name = "FILE", conflicts_with = "check")]
     pub output: Option<PathBuf>,
 
+    /// Leave out how verdicts change with what is assumed: a tenth of the time
+    #[arg(long)]
+    pub quick: bool,
+
     /// Fail unless the experiments' sections of this page are as they would be written now
     #[arg(long, value_name = "FILE")]
     pub check: Option<PathBuf>,
@@ -48,6 +56,52 @@ pub struct Ran {
     pub experiment: Experiment,
     /// Outcomes, in no order.
     pub outcomes: Vec<Outcome>,
+    /// The same with one parameter changed at a time; none if they were left out.
+    pub varied: Vec<Varied>,
+}
+
+/// An experiment, and what else is to be run for it.
+struct Planned {
+    experiment: Experiment,
+    variants: Vec<Variant>,
+}
+
+impl Planned {
+    fn new(experiment: Experiment, quick: bool) -> Result<Self> {
+        let variants = match quick {
+            true => Vec::new(),
+            false => sensitivity::variants(&experiment.scenario)?,
+        };
+        Ok(Self { experiment, variants })
+    }
+
+    /// One for each contender of the scenario, then of each variant.
+    fn jobs(&self) -> impl Iterator<Item = Job<'_>> {
+        let varied = self.variants.iter().map(|variant| &variant.scenario);
+        let scenarios = std::iter::once(&self.experiment.scenario).chain(varied);
+        scenarios.flat_map(|scenario| {
+            let jobs = scenario.contenders.iter();
+            jobs.map(move |contender| Job { scenario, contender: *contender, bar: BAR })
+        })
+    }
+
+    /// Takes its outcomes, in the order of its jobs.
+    fn finish(self, all: &mut impl Iterator<Item = Outcome>) -> Ran {
+        let mut next = |scenario: &Scenario| -> Vec<Outcome> {
+            all.by_ref().take(scenario.contenders.len()).collect()
+        };
+        let outcomes = next(&self.experiment.scenario);
+        let varied = self.variants.into_iter().map(|variant| {
+            let mut changed = next(&variant.scenario);
+            for plain in &outcomes {
+                if changed.iter().all(|outcome| outcome.contender != plain.contender) {
+                    changed.push(plain.clone());
+                }
+            }
+            Varied { label: variant.label, outcomes: changed }
+        });
+        Ran { varied: varied.collect(), outcomes, experiment: self.experiment }
+    }
 }
 
 /// Runs experiments and writes, or checks, the page.
@@ -56,47 +110,30 @@ pub struct Ran {
 /// An unknown experiment; a file that cannot be read or written; [`ErrorKind::Data`] if a page to
 /// check is not current.
 pub fn run(args: &ReproduceArgs) -> Result<()> {
-    let experiments = experiment::choose(&args.experiments)?;
+    let experiments = experiment::choose(&args.experiments)?.into_iter();
+    let planned =
+        experiments.map(|e| Planned::new(e, args.quick)).collect::<Result<Vec<Planned>>>()?;
     let stop = stop_flag()?;
-    let jobs: Vec<Job<'_>> = experiments.iter().flat_map(jobs).collect();
+    let jobs: Vec<Job<'_>> = planned.iter().flat_map(Planned::jobs).collect();
     let outcomes = race(&jobs, &stop)?;
     if stop.load(Ordering::Relaxed) {
         return Err(Error::new(ErrorKind::Other, "stopped")
             .cause("claims are judged by whole runs only")
             .remedy("name the experiments to run, to run fewer"));
     }
-    let counts: Vec<usize> =
-        experiments.iter().map(|experiment| jobs_of(experiment).len()).collect();
     let mut outcomes = outcomes.into_iter().flatten();
-    let ran: Vec<Ran> = experiments
-        .into_iter()
-        .zip(counts)
-        .map(|(experiment, count)| Ran {
-            experiment,
-            outcomes: outcomes.by_ref().take(count).collect(),
-        })
-        .collect();
-    match (&args.output, &args.check) {
-        (_, Some(path)) => check(path, &ran),
-        (Some(path), None) => save(path, &page::page(&ran)),
-        (None, None) => {
+    let ran: Vec<Ran> = planned.into_iter().map(|plan| plan.finish(&mut outcomes)).collect();
+    if let Some(path) = &args.check {
+        return check(path, &ran);
+    }
+    let page = page::page(&ran)?;
+    match &args.output {
+        Some(path) => save(path, &page),
+        None => {
             use std::io::Write as _;
-            written(std::io::stdout().lock().write_all(page::page(&ran).as_bytes()))
+            written(std::io::stdout().lock().write_all(page.as_bytes()))
         }
     }
-}
-
-fn jobs_of(experiment: &Experiment) -> &[Contender] {
-    &experiment.scenario.contenders
-}
-
-fn jobs(experiment: &Experiment) -> impl Iterator<Item = Job<'_>> {
-    let scenario = &experiment.scenario;
-    jobs_of(experiment).iter().map(move |contender| Job {
-        scenario,
-        contender: *contender,
-        bar: BAR,
-    })
 }
 
 /// Whether the page holds each experiment's section as it would be written now.
@@ -106,7 +143,9 @@ fn check(path: &std::path::Path, ran: &[Ran]) -> Result<()> {
             .cause(error)
             .remedy("name a page that `tierscope reproduce -o` wrote")
     })?;
-    match ran.iter().find(|ran| !text.contains(&page::section(ran))) {
+    let stale =
+        |ran: &&Ran| !text.contains(&page::section(ran)) || !text.contains(&page::sensitivity(ran));
+    match ran.iter().find(stale) {
         None => Ok(()),
         Some(ran) => Err(Error::new(ErrorKind::Data, format!("{} is not current", path.display()))
             .cause(format!("its section on {} differs", ran.experiment.scenario.name))

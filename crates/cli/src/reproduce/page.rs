@@ -2,9 +2,12 @@
 
 use std::fmt::Write;
 
+use tierscope_core::Result;
+
 use super::Ran;
 use super::experiment::Claim;
-use super::verdict::judged;
+use super::sensitivity::legend;
+use super::verdict::{Judgement, Verdict, judged};
 use crate::units::show_bytes;
 
 const HEAD: &str = "# The papers' claims beside our results
@@ -16,10 +19,71 @@ CPU, at the costs of `crates/sim/costs/linux.toml`.
 
 ";
 
+const RANGES: &str = "What is assumed, and the values at which every verdict is given anew, one changed at a time \
+(`experiments/sensitivity.toml`):\n\n";
+
 /// The whole page.
-pub(super) fn page(ran: &[Ran]) -> String {
-    let sections: Vec<String> = ran.iter().map(section).collect();
-    format!("{HEAD}{}", sections.join("\n"))
+///
+/// # Errors
+/// As [`legend`].
+pub(super) fn page(ran: &[Ran]) -> Result<String> {
+    let varied = ran.iter().any(|ran| !ran.varied.is_empty());
+    let ranges = if varied { format!("{RANGES}{}\n", legend()?) } else { String::new() };
+    let sections: Vec<String> =
+        ran.iter().map(|ran| format!("{}{}", section(ran), sensitivity(ran))).collect();
+    Ok(format!("{HEAD}{ranges}{}", sections.join("\n")))
+}
+
+/// How the verdicts of an experiment change; nothing if that was left out.
+pub(super) fn sensitivity(ran: &Ran) -> String {
+    if ran.varied.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "\nOver {} variants:\n\n| claim of | figure | ours | least | most | verdicts |\n|---|---|---|---|---|---|\n",
+        ran.varied.len()
+    );
+    for claim in &ran.experiment.claims {
+        let here = judged(claim, &ran.outcomes);
+        let all: Vec<(&str, Judgement)> = ran
+            .varied
+            .iter()
+            .map(|varied| (varied.label.as_str(), judged(claim, &varied.outcomes)))
+            .collect();
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} {} | {} | {} | {} | {} |",
+            claim.contender,
+            figure(claim),
+            range(claim),
+            shown(here.ours),
+            extreme(&all, f64::lt),
+            extreme(&all, f64::gt),
+            changes(here.verdict, &all),
+        );
+    }
+    text
+}
+
+/// The figure that `is` beyond all others, and where it was; nothing if there is none.
+fn extreme(all: &[(&str, Judgement)], is: fn(&f64, &f64) -> bool) -> String {
+    let known = all.iter().filter_map(|(label, judgement)| Some((label, judgement.ours?)));
+    let found = known.reduce(|best, next| if is(&next.1, &best.1) { next } else { best });
+    found.map_or("none".into(), |(label, ours)| format!("{} ({label})", number(ours)))
+}
+
+/// What the verdict is where it is another.
+fn changes(verdict: Verdict, all: &[(&str, Judgement)]) -> String {
+    let others: Vec<String> = all
+        .iter()
+        .filter(|(_, judgement)| judgement.verdict != verdict)
+        .map(|(label, judgement)| format!("{} at {label}", judgement.verdict.name()))
+        .collect();
+    match others.is_empty() {
+        true => format!("{} in all", verdict.name()),
+        false => format!("{}, but {}", verdict.name(), others.join(", ")),
+    }
 }
 
 /// The section of an experiment.
@@ -50,9 +114,9 @@ pub(super) fn section(ran: &Ran) -> String {
             claim.says,
             claim.paper,
             claim.contender,
-            claim.figure.name(),
+            figure(claim),
             range(claim),
-            judgement.ours.map_or("none".into(), number),
+            shown(judgement.ours),
             judgement.verdict.name(),
         );
     }
@@ -66,6 +130,15 @@ fn range(claim: &Claim) -> String {
         (None, Some(most)) => format!("≤ {most}"),
         (None, None) => "any".into(),
     }
+}
+
+fn figure(claim: &Claim) -> String {
+    let to = claim.to.as_ref().map_or(String::new(), |to| format!(" {to}"));
+    format!("{}{to}", claim.figure.name())
+}
+
+fn shown(ours: Option<f64>) -> String {
+    ours.map_or("none".into(), number)
 }
 
 fn number(value: f64) -> String {

@@ -45,7 +45,8 @@ pub(super) fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
         let outcome = outcomes.iter().find(|outcome| outcome.contender == name)?;
         claim.figure.of(outcome)
     };
-    let Some(ours) = of(&claim.contender) else {
+    let over = claim.to.as_deref().map_or(Some(1.0), of);
+    let Some(ours) = of(&claim.contender).zip(over).map(|(figure, over)| figure / over) else {
         return Judgement { ours: None, verdict: Verdict::NotTestable };
     };
     let inside =
@@ -98,6 +99,7 @@ mod tests {
             least: None,
             most: Some(most),
             below: Some(below.into()),
+            to: None,
             above: None,
             reason: None,
         };
@@ -106,5 +108,8 @@ mod tests {
         assert_eq!(of(claim(Figure::ProfilerCpu, 0.005, "scan")), Verdict::DirectionOnly);
         assert_eq!(of(claim(Figure::ProfilerCpu, 0.005, "guided")), Verdict::NotReproduced);
         assert_eq!(of(claim(Figure::Recall, 0.005, "scan")), Verdict::NotTestable);
+        let ratio =
+            Claim { to: Some("scan".into()), ..claim(Figure::ProfilerCpuRatio, 0.2, "scan") };
+        assert!((judged(&ratio, &outcomes).ours.unwrap_or(0.0) - 0.1).abs() < 1e-9);
     }
 }

@@ -1,0 +1,194 @@
+//! Verdicts over the ranges of what is assumed (METRICS.md, claim verdicts).
+
+use serde::Deserialize;
+use tierscope_core::Result;
+use tierscope_hw::Machine as Hardware;
+use tierscope_sim::density::Config;
+use toml::Spanned;
+
+use crate::bench::contender::Contender;
+use crate::bench::judge::Outcome;
+use crate::bench::scenario::{Scenario, at, read};
+use crate::units;
+
+const NAME: &str = "experiments/sensitivity.toml";
+const TEXT: &str = include_str!("../../../../experiments/sensitivity.toml");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    parameter: Vec<Parameter>,
+}
+
+/// What is assumed, and where it may lie.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parameter {
+    varies: Varies,
+    values: Vec<Spanned<String>>,
+    /// Why this range.
+    source: String,
+}
+
+/// What varies.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum Varies {
+    /// Accesses a second.
+    Rate,
+    /// From one flush of the TLBs to the next, or `never`.
+    Flush,
+    /// The ready-made machine whose TLBs and caches are simulated.
+    Machine,
+    /// Nanoseconds of a probe.
+    ProbeNs,
+    /// Nanoseconds of an entry in a scan.
+    EntryNs,
+    /// Nanoseconds of a PEBS record.
+    RecordNs,
+    /// Nanoseconds of a PEBS interrupt.
+    InterruptNs,
+    /// Seed of all draws.
+    Seed,
+}
+
+impl Varies {
+    fn name(self) -> &'static str {
+        match self {
+            Varies::Rate => "rate",
+            Varies::Flush => "flush",
+            Varies::Machine => "machine",
+            Varies::ProbeNs => "probe ns",
+            Varies::EntryNs => "entry ns",
+            Varies::RecordNs => "record ns",
+            Varies::InterruptNs => "interrupt ns",
+            Varies::Seed => "seed",
+        }
+    }
+
+    /// Whether it means anything to a contender: one that it does not is not run again.
+    fn concerns(self, contender: &Contender) -> bool {
+        let (sampled, scans) = (contender.samples > 0, contender.name.starts_with("scan"));
+        match self {
+            Varies::RecordNs | Varies::InterruptNs => sampled,
+            Varies::EntryNs => scans,
+            Varies::ProbeNs => !sampled && !scans,
+            Varies::Rate | Varies::Flush | Varies::Machine | Varies::Seed => true,
+        }
+    }
+
+    fn apply(self, value: &str, scenario: &mut Scenario) -> std::result::Result<(), String> {
+        let number = || value.parse::<u64>().map_err(|_| format!("`{value}` is no number"));
+        let config = &mut scenario.config;
+        match self {
+            Varies::Rate => {
+                let rate = number()?;
+                scenario.workload.phases.iter_mut().for_each(|phase| phase.rate = Some(rate));
+            }
+            Varies::Flush if value == "never" => config.flush = None,
+            Varies::Flush => config.flush = Some(units::duration(value)?),
+            Varies::Machine => {
+                scenario.hardware = Hardware::ready_made(value).map_err(|e| e.to_string())?;
+                let other = Config::of(&scenario.hardware, config.costs.clone());
+                (config.tlb_pages, config.upper_entries) = (other.tlb_pages, other.upper_entries);
+            }
+            Varies::ProbeNs => config.costs.access_bits.probe_ns = number()?,
+            Varies::EntryNs => config.costs.access_bits.entry_ns = number()?,
+            Varies::RecordNs => config.costs.samples.record_ns = number()?,
+            Varies::InterruptNs => config.costs.samples.interrupt_ns = number()?,
+            Varies::Seed => config.seed = number()?,
+        }
+        Ok(())
+    }
+}
+
+/// A scenario with one parameter changed, and the contenders that it concerns.
+#[derive(Debug)]
+pub(super) struct Variant {
+    /// `flush 1ms`.
+    pub(super) label: String,
+    pub(super) scenario: Scenario,
+}
+
+/// What contenders came to with one parameter changed.
+#[derive(Debug)]
+pub struct Varied {
+    /// `flush 1ms`.
+    pub label: String,
+    /// Outcomes, in no order; those of contenders that it does not concern are the plain ones.
+    pub outcomes: Vec<Outcome>,
+}
+
+fn parameters() -> Result<Vec<Parameter>> {
+    read::<File>(NAME, TEXT).map(|file| file.parameter)
+}
+
+/// The scenario with each parameter at each value, one at a time.
+///
+/// # Errors
+/// The file of parameters is wrong: line and column.
+pub(super) fn variants(scenario: &Scenario) -> Result<Vec<Variant>> {
+    let mut all = Vec::new();
+    for parameter in parameters()? {
+        for value in &parameter.values {
+            let mut scenario = scenario.clone();
+            let text = value.get_ref();
+            let changed = parameter.varies.apply(text, &mut scenario);
+            changed.map_err(|what| at(NAME, TEXT, value.span().start, what))?;
+            scenario.contenders.retain(|contender| parameter.varies.concerns(contender));
+            if scenario.contenders.is_empty() {
+                continue;
+            }
+            all.push(Variant { label: format!("{} {text}", parameter.varies.name()), scenario });
+        }
+    }
+    Ok(all)
+}
+
+/// Parameters, their values and sources, as lines of Markdown.
+pub(super) fn legend() -> Result<String> {
+    let line = |parameter: &Parameter| {
+        let values: Vec<&str> = parameter.values.iter().map(|v| v.get_ref().as_str()).collect();
+        format!("- {}: {} ({})\n", parameter.varies.name(), values.join(", "), parameter.source)
+    };
+    Ok(parameters()?.iter().map(line).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario() -> Scenario {
+        Scenario::load("needle-5mb").unwrap()
+    }
+
+    #[test]
+    fn each_variant_changes_one_thing() {
+        let plain = scenario();
+        let all = variants(&plain).unwrap();
+        let of = |label: &str| &all.iter().find(|v| v.label == label).unwrap().scenario;
+        assert_eq!(of("rate 300000").workload.phases[0].rate, Some(300_000));
+        assert_eq!(of("rate 300000").config, plain.config);
+        assert_eq!(of("flush never").config.flush, None);
+        assert_eq!(of("probe ns 100").config.costs.access_bits.probe_ns, 100);
+        assert_ne!(of("machine xeon-e5-2620v2").config.upper_entries, [0; 6]);
+        assert_eq!(of("machine xeon-e5-2620v2").config.costs, plain.config.costs);
+        assert_eq!(of("seed 2").config.seed, 2);
+        // Only whoever pays for it runs again.
+        assert!(of("entry ns 5").contenders.iter().all(|c| c.name.starts_with("scan")));
+        assert!(of("record ns 200").contenders.iter().all(|c| c.samples > 0));
+        for variant in &all {
+            let same = variant.scenario.config == plain.config
+                && variant.scenario.workload == plain.workload;
+            assert!(!same, "{} changes nothing", variant.label);
+        }
+    }
+
+    #[test]
+    fn values_that_are_none_are_refused() {
+        let apply = |varies: Varies, value: &str| varies.apply(value, &mut scenario());
+        assert!(apply(Varies::Machine, "abacus").is_err());
+        assert!(apply(Varies::Flush, "5").is_err());
+        assert!(apply(Varies::Seed, "x").is_err());
+    }
+}
