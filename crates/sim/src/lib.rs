@@ -6,9 +6,12 @@
 //!
 //! Invariant: the same configuration, workload and seed give the same run, whatever the host.
 
+mod account;
 pub mod config;
 pub mod density;
+mod desk;
 pub mod exact;
+mod placement;
 mod truth;
 
-pub use truth::Truth;
+pub use truth::{Touched, Truth};

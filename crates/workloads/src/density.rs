@@ -44,6 +44,8 @@ pub struct Density {
     pub every: u64,
     /// Accesses that write, 0..=1.
     pub writes: f64,
+    /// Bytes from one access to the next where they follow each other; `None` for accesses at random.
+    pub stride: Option<u64>,
 }
 
 impl Workload {
@@ -65,6 +67,7 @@ impl Workload {
                     weight: mass * access.weight / total,
                     every: access.every(),
                     writes: access.writes(),
+                    stride: access.stride(),
                 })
                 .collect()
         };
@@ -100,6 +103,13 @@ impl Access {
         match self.pattern {
             Pattern::Sequential { stride } => stride.max(PAGE_SIZE),
             _ => PAGE_SIZE,
+        }
+    }
+
+    fn stride(&self) -> Option<u64> {
+        match self.pattern {
+            Pattern::Sequential { stride } => Some(stride),
+            _ => None,
         }
     }
 

@@ -98,33 +98,43 @@ impl Machine {
         }
     }
 
-    /// Judges entries that were cleared at the same time.
+    /// Judges entries that were cleared at the same time: where accesses are few, by the accesses; else
+    /// entry by entry.
     fn judge_alike(&mut self, part: &Range, since: u64, set: &mut AccessedSet) {
         let level = set.level;
-        let flushed = self.world.flushed_after(since);
+        let forgets = self.world.forgets_after(since);
+        let mut open: Vec<(u64, u64)> = Vec::new();
         let _ = self.world.profiles((since, self.now.0), |profile, times| {
             for strand in profile.overlapping(*part) {
                 let here = level.align(&strand.range).intersect(part).expect("they overlap");
                 let each =
                     strand.pieces().map(|p| p.expected(level.entry_bytes(), times.1 - times.0));
                 if each.sum::<f64>() < SURELY {
-                    let _ = strand.each_load(here, level, times, flushed, |point| {
-                        set.mark_at(point.at);
-                        ControlFlow::Continue(())
+                    strand.each_load(here, level, times, forgets, |point, sure| {
+                        let number = point.at >> level.shift();
+                        if sure {
+                            set.mark_at(point.at);
+                        } else if open.last() != Some(&(number, number + 1)) {
+                            open.push((number, number + 1));
+                        }
                     });
-                    continue;
-                }
-                for number in here.start >> level.shift()..here.end >> level.shift() {
-                    let entry = entry(level, part.space, number);
-                    if !set.has(entry.start)
-                        && strand.loads_within(entry, level, times, flushed).is_break()
-                    {
-                        set.mark(&entry);
-                    }
+                } else {
+                    open.push((here.start >> level.shift(), here.end >> level.shift()));
                 }
             }
             ControlFlow::Continue(())
         });
+        open.sort_unstable();
+        let mut next = 0;
+        for (from, to) in open {
+            for number in from.max(next)..to {
+                let entry = entry(level, part.space, number);
+                if !set.has(entry.start) && self.world.loaded(entry, level, (since, self.now.0)) {
+                    set.mark(&entry);
+                }
+            }
+            next = next.max(to);
+        }
     }
 
     fn clear_table(&mut self, part: &Range, level: Level, table: u64) {
@@ -229,7 +239,7 @@ fn entry(level: Level, space: SpaceId, number: u64) -> Range {
 }
 
 /// The first byte of `range` that is in `set`.
-fn first_overlap(set: &RangeSet, range: &Range) -> Option<u64> {
+pub(super) fn first_overlap(set: &RangeSet, range: &Range) -> Option<u64> {
     let ranges = set.as_slice();
     let next = ranges.partition_point(|r| (r.space, r.end) <= (range.space, range.start));
     let overlap = ranges.get(next)?.intersect(range)?;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, LevelSet, Radix, Result};
+use tierscope_core::{Error, ErrorKind, LevelSet, PAGE_SIZE, Radix, Result};
 use tierscope_hw::{Machine as Hardware, PageSize};
 
 use crate::config::{Costs, Sampling};
+use crate::placement::Placement;
 
 /// How page tables are found at the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,18 +22,32 @@ pub enum Start {
 pub struct Config {
     /// Seed of all draws.
     pub seed: u64,
+    /// The hardware: times, caches and tiers. Its translation caches count as they stand below.
+    pub hardware: Hardware,
     /// Levels of the page table, and which of them tell.
     pub radix: Radix,
-    /// Cores that the target's accesses are spread over evenly.
+    /// Cores that the target's accesses are spread over evenly, a thread on each.
     pub cores: u32,
-    /// 4 KiB translations that a core's TLBs hold.
-    pub tlb_pages: u32,
+    /// Lines that a thread waits for at a time; `None` for as many as the core has fill buffers.
+    pub overlap: Option<u32>,
+    /// Which tiers the target's memory lies in at the beginning.
+    pub placement: Placement,
+    /// The profiler runs on a core of the target's, and not on one of its own.
+    pub shared_core: bool,
+    /// Where the first area begins; the others follow.
+    pub first: u64,
+    /// 4 KiB translations that a core's first-level TLB holds, and its TLBs together.
+    pub tlb_pages: [u32; 2],
     /// Entries that a core's paging-structure caches hold, by level number; 0 for no cache.
     pub upper_entries: [u32; 6],
     /// Time between two flushes of all TLBs and paging-structure caches; `None` for never.
     pub flush: Option<Duration>,
-    /// Accesses a second where the workload does not say.
-    pub rate: f64,
+    /// The kernel's timer tick, at which the paging-structure caches forget (see
+    /// [`crate::exact::Setup::tick`]); `None` for none.
+    pub tick: Option<Duration>,
+    /// Accesses a second where the workload does not say; `None` for as fast as can be. Never more
+    /// than caches and tiers allow.
+    pub rate: Option<f64>,
     /// How page tables are found.
     pub start: Start,
     /// What probes, samples and faults cost.
@@ -43,6 +58,9 @@ pub struct Config {
 
 /// Accesses a second where nobody says: what the lab's toucher reaches on a set of gigabytes.
 const RATE: f64 = 3e6;
+/// Where the first area begins: on a multiple of 2 MiB and of nothing larger, as the kernel maps large
+/// anonymous memory (mm/huge_memory.c, `thp_get_unmapped_area`; since 6.7 for all).
+const FIRST: u64 = (1 << 40) + (346 << 20);
 
 impl Config {
     /// A machine with the translation caches of `hardware`. The second-level TLB, which holds what the
@@ -51,7 +69,8 @@ impl Config {
     pub fn of(hardware: &Hardware, costs: Costs) -> Self {
         let translation = &hardware.translation;
         let small = |array: &&tierscope_hw::config::TlbArray| array.pages.contains(&PageSize::K4);
-        let reach = translation.l2.iter().find(small).or(translation.l1.iter().find(small));
+        let first = translation.l1.iter().find(small).map_or(0, |array| array.entries);
+        let both = translation.l2.iter().find(small).map_or(first, |array| array.entries);
         let mut upper_entries = [0; 6];
         for array in &translation.psc {
             upper_entries[usize::from(array.level)] = array.entries;
@@ -60,14 +79,31 @@ impl Config {
             seed: 1,
             radix: radix(translation.levels),
             cores: 1,
-            tlb_pages: reach.map_or(0, |array| array.entries),
+            overlap: None,
+            placement: Placement::FirstTouch,
+            shared_core: false,
+            first: FIRST,
+            tlb_pages: [first, both],
             upper_entries,
             flush: Some(Duration::from_millis(5)),
-            rate: RATE,
+            // CONFIG_HZ of 250, the default.
+            tick: Some(Duration::from_millis(4)),
+            rate: Some(RATE),
             start: Start::Cleared,
             costs,
             sampling: None,
+            hardware: hardware.clone(),
         }
+    }
+
+    /// Gives the last tier so much memory, at least what it has: for footprints that nobody's machine
+    /// holds.
+    #[must_use]
+    pub fn with_room(mut self, bytes: u64) -> Self {
+        if let Some(last) = self.hardware.tiers.last_mut() {
+            last.mib = last.mib.max(bytes.div_ceil(1 << 20));
+        }
+        self
     }
 
     /// Checks that the parameters make sense together.
@@ -84,7 +120,16 @@ impl Config {
         if self.flush.is_some_and(|every| every < Duration::from_micros(1)) {
             return refuse("flush", "it is shorter than 1us", "try 5ms, or none");
         }
-        if !(self.rate > 0.0 && self.rate <= 1e12) {
+        if self.tick.is_some_and(|every| every < Duration::from_micros(1)) {
+            return refuse("tick", "it is shorter than 1us", "try 4ms, or none");
+        }
+        if self.overlap == Some(0) {
+            return refuse("overlap", "a thread that waits for no line goes nowhere", "try 1");
+        }
+        if !self.first.is_multiple_of(PAGE_SIZE) {
+            return refuse("first", "memory begins in the middle of a page", "try 0x100000000");
+        }
+        if self.rate.is_some_and(|rate| !(rate > 0.0 && rate <= 1e12)) {
             return refuse("rate", "it is not within 0..10^12 accesses a second", "try 3000000");
         }
         Ok(())

@@ -8,6 +8,7 @@ use tierscope_core::{
     Result, Time,
 };
 
+use super::bits::first_overlap;
 use super::hash::{mix, unit};
 use super::machine::Machine;
 use super::world::SPACE;
@@ -74,6 +75,7 @@ impl Machine {
         tables.retain(|_, table| table.armed.iter().any(|word| *word != 0));
         found.sort_by_key(|fault| (fault.time, fault.at));
         self.disturb(found.len() as u64 * self.config.costs.faults.hint_ns);
+        self.ledger.counts.hint_faults += found.len() as u64;
         self.armed.tables = tables;
         self.armed.found.append(&mut found);
         self.armed.seen = self.now.0;
@@ -123,7 +125,16 @@ impl HintFaults for Machine {
             self.armed.arm(range, self.now.0);
         }
         let pages = wanted.bytes() >> PAGE_SHIFT;
-        self.spend(pages * self.config.costs.faults.arm_ns);
+        // A call a range, as the kernel does it range by range.
+        let there = |range: &&Range| first_overlap(&mapped, range).is_some();
+        let rounds = ranges.iter().filter(there).count() as u64;
+        let costs = &self.config.costs;
+        let others = u64::from(self.config.cores) - 1;
+        let shoot = costs.shootdown.initiator_ns + costs.shootdown.each_core_ns * others;
+        let work = pages * costs.faults.arm_ns + rounds * shoot;
+        // Every core that may know the old entries has to forget them.
+        self.shoot(rounds);
+        self.spend(work);
         Ok(())
     }
 

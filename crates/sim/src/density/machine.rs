@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, Addr, Clock, CpuTime, HintFaults, Level, Mappings, Missing, Ports, RangeSet,
-    Result, Samples, SpaceId, Target, Time, Wake,
+    AccessBits, Addr, Clock, CpuTime, HintFaults, Level, Mappings, Missing, PlacementView, Ports,
+    Pressure, RangeSet, Result, Samples, SpaceId, Target, TierUse, Time, Wake,
 };
 use tierscope_workloads::Workload;
 
 use super::faults::Armed;
+use super::ledger::Ledger;
+use super::moves::Moves;
 use super::samples::Sampler;
 use super::stamps::{Stamp, Stamps};
 use super::world::{SPACE, World};
@@ -27,8 +29,9 @@ pub struct Machine {
     pub(super) now: Time,
     pub(super) sampler: Option<Sampler>,
     pub(super) armed: Armed,
-    profiler: Duration,
-    disturbed: Duration,
+    pub(super) ledger: Ledger,
+    pub(super) moves: Moves,
+    pub(super) tiers: Vec<TierUse>,
     stop: Option<Arc<AtomicBool>>,
 }
 
@@ -49,10 +52,11 @@ impl Machine {
             world,
             stamps: Stamps::new(first),
             now: Time(0),
-            sampler: sampler.transpose()?,
+            sampler,
             armed: Armed::default(),
-            profiler: Duration::ZERO,
-            disturbed: Duration::ZERO,
+            ledger: Ledger::default(),
+            moves: Moves::default(),
+            tiers: Vec::new(),
             stop: None,
             config,
         })
@@ -71,18 +75,17 @@ impl Machine {
         self.truth().hot_at(time)
     }
 
-    /// What is hot when, apart from the machine.
+    /// What is hot when, and what is touched as long as memory lies as it does; apart from the machine.
     #[must_use]
     pub fn truth(&self) -> Truth {
-        let workload = self.world.workload().clone();
-        Truth { workload, bases: self.world.bases.clone(), space: SPACE }
+        self.world.truth()
     }
 
     /// Time that the target lost to interrupts and faults on behalf of the profiler; part of the
     /// profiler's CPU time as well (METRICS.md).
     #[must_use]
     pub fn disturbed(&self) -> Duration {
-        self.disturbed
+        self.ledger.spent.interrupts
     }
 
     /// Accesses `addr` once, by hand: every entry on the way is set.
@@ -94,16 +97,22 @@ impl Machine {
 
     /// The profiler works for so long.
     pub(super) fn spend(&mut self, nanos: u64) {
-        let work = Duration::from_nanos(nanos);
-        self.profiler += work;
-        self.now += work;
+        self.ledger.spent.telemetry += Duration::from_nanos(nanos);
+        self.work(nanos);
+    }
+
+    /// Somebody on the profiler's core works for so long.
+    fn work(&mut self, nanos: u64) {
+        if self.config.shared_core {
+            self.ledger.steal(nanos);
+        }
+        self.pass(self.now.0 + nanos);
     }
 
     /// The target is kept from its work for so long.
     pub(super) fn disturb(&mut self, nanos: u64) {
-        let work = Duration::from_nanos(nanos);
-        self.profiler += work;
-        self.disturbed += work;
+        self.ledger.spent.interrupts += Duration::from_nanos(nanos);
+        self.ledger.steal(nanos);
     }
 
     pub(super) fn knows(&self, space: SpaceId) -> bool {
@@ -120,7 +129,7 @@ impl Clock for Machine {
         if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
             return Wake::Stop;
         }
-        self.now = self.now.max(until);
+        self.pass(until.0);
         Wake::Deadline
     }
 }
@@ -132,7 +141,8 @@ impl Target for Machine {
 
     fn cpu_time(&self) -> CpuTime {
         let target = (self.now - Time(0)) * self.config.cores;
-        CpuTime { profiler: self.profiler, target }
+        let spent = &self.ledger.spent;
+        CpuTime { profiler: spent.telemetry + spent.interrupts + spent.policy, target }
     }
 }
 
@@ -152,7 +162,17 @@ impl Ports for Machine {
         Ok(self)
     }
 
+    fn pressure(&mut self) -> Result<Pressure, Missing> {
+        Ok(self.pressure_of_tiers())
+    }
+
+    fn placement(&mut self) -> Result<&dyn PlacementView, Missing> {
+        self.tiers = self.world.places.tiers().collect();
+        Ok(self)
+    }
+
     fn charge(&mut self, work: Duration) {
-        self.spend(work.as_nanos() as u64);
+        self.ledger.spent.policy += work;
+        self.work(u64::try_from(work.as_nanos()).unwrap_or(u64::MAX / 2));
     }
 }

@@ -13,10 +13,25 @@
 //!
 //! - An access walks the page table unless the TLB holds the page; a walk loads an upper entry unless
 //!   the paging-structure cache of that level, or of one below, holds it. Which share of the accesses
-//!   that is follows from the caches' sizes, by their characteristic times (`residency.rs`).
-//! - A [flush](Config::flush) empties all of them: after it the first access to a page walks, and the
-//!   first one beneath an upper entry loads that. Between a clear and the next flush only the accesses
-//!   count that walk anyway.
+//!   comes so late that a cache has dropped what it needs follows from the caches' sizes, by their
+//!   characteristic times (`residency.rs`).
+//! - A [flush](Config::flush) empties all of them, a [tick](Config::tick) the paging-structure caches:
+//!   from then on the first access finds nothing in its way, and counts. Before that it counts if
+//!   nobody came by since they were emptied last, so that they hold nothing yet.
+//!
+//! # How fast the target goes
+//!
+//! Memory lies in tiers by [placement](Config::placement), in runs of pages that follow one rule
+//! (`places.rs`); a [`Mover`] moves them in its own time (`moves.rs`). What the TLBs and caches answer
+//! is told from rates (`hits.rs`); how long the rest takes, and what tiers and threads make of one
+//! another, is the fixed point of a closed loop (`flow.rs`). Where pages move, accesses speed up or slow
+//! down from then on: another Poisson process takes over.
+//!
+//! # How it agrees with exact mode
+//!
+//! `cargo test -p tierscope-sim --test agreement -- --nocapture` prints both beside each other: accesses
+//! a second, what TLBs, caches and tiers serve, shares of young entries at every level and in both
+//! orders of clearing, what every instrument reports, and at which cost; and holds them to bounds.
 //!
 //! Three laws follow, and are tested:
 //!
@@ -28,21 +43,37 @@
 //!
 //! # What it leaves out
 //!
-//! Sequential sweeps are taken for as many random accesses. Pages are 4 KiB. Sampled accesses are
-//! drawn from the densities, but are not the very accesses that set bits. What the TLB hides is told
-//! by its size and not by its sets, and a set of pages that lies in cores unevenly is not known.
+//! To bits, sequential sweeps look like as many random visits to pages; to speed they are sweeps. Pages
+//! are 4 KiB, and all are there from the beginning. Sampled accesses are drawn from the densities, but
+//! are not the very accesses that set bits. What a cache hides is told by its size and not by its sets,
+//! and accesses that lie in cores unevenly are not known. Translations that a move or an armed page shoots
+//! down cost time, but are not walked anew. A walk that sets a flag makes a line of the page table dirty,
+//! which is not counted as written. After a flush the pages of a set that TLBs hold walk once each, over
+//! some milliseconds; above the leaves these walks count from the next flush after a clear on, not from
+//! the one before. DAMON's regions go by the luck of few hits: where little is hot, the
+//! two modes agree on means over seeds and not run by run.
 
 mod bits;
 mod config;
 mod faults;
+mod flow;
 mod hash;
+mod hits;
+mod ledger;
 mod machine;
+mod moves;
 mod piece;
+mod places;
 mod profile;
 mod residency;
 mod samples;
 mod stamps;
+mod view;
 mod world;
 
+pub use crate::account::{Account, Counts, Spent};
+pub use crate::desk::Mover;
+pub use crate::placement::{Placement, Watermarks};
 pub use config::{Config, Start};
+pub use flow::{Flow, TierFlow};
 pub use machine::Machine;

@@ -6,24 +6,30 @@ use tierscope_workloads::{Density, Segment, Workload};
 
 use super::Config;
 use super::hash::draw;
+use super::hits::{Caches, Hits, Use};
 use super::piece::Piece;
-use super::residency::{Group, characteristic_time, seen};
+use super::residency::{Group, alike, characteristic_time, seen};
 
 /// A density at work.
 #[derive(Clone, Debug)]
 pub(super) struct Strand {
     /// Accesses that walk the page table.
     pub(super) walks: Option<Piece>,
-    /// Accesses that the TLB answers.
+    /// Accesses that the TLB answers, unless it was flushed.
     pub(super) hits: Option<Piece>,
-    /// Share of the walks that load the entry of a level, by level number.
+    /// Share of the walks that load the entry of a level because it was dropped since the walk before,
+    /// by level number.
     pub(super) loads: [f64; 6],
     /// The addresses.
     pub(super) range: Range,
+    /// Share of all accesses.
+    pub(super) share: f64,
     /// Accesses a second.
     pub(super) rate: f64,
     /// Share of the accesses that write.
     pub(super) writes: f64,
+    /// What caches make of the accesses.
+    pub(super) hits_of: Hits,
 }
 
 /// Strands by pattern: within each they are disjoint and ascending.
@@ -33,6 +39,9 @@ pub(super) struct Profile {
     pub(super) begin: u64,
     /// And ends.
     pub(super) end: u64,
+    /// Seconds that translation caches hold an entry since its last use, by level number; 1 is the
+    /// TLB's.
+    pub(super) held: [f64; 6],
     /// One list for each pattern.
     pub(super) layers: Vec<Vec<Strand>>,
 }
@@ -41,27 +50,30 @@ pub(super) struct Profile {
 const NEVER: f64 = 1e-14;
 
 impl Profile {
-    /// The accesses of `segment`.
+    /// The accesses of `segment`, `rate` a second, from `begin` on.
     pub(super) fn new(
         config: &Config,
         workload: &Workload,
         segment: &Segment,
         bases: &[u64],
+        (begin, rate): (u64, f64),
     ) -> Self {
-        let begin = segment.begin.as_nanos() as u64;
-        let rate = workload.phase(segment).rate.map_or(config.rate, |rate| rate as f64);
         let densities = workload.densities(segment);
         let layers = layered(&densities, bases);
         let residency = Residency::new(config, &layers, rate);
+        let uses: Vec<Use> =
+            layers.iter().flatten().map(|placed| residency.used(placed, rate)).collect();
+        let caches = Caches::new(&config.hardware, &uses);
         let mut number = 0;
-        let mut strand = |density: &Density, range: Range| {
+        let mut strand = |placed: &Placed| {
+            let (density, range) = *placed;
+            let each = &uses[number];
             number += 1;
-            let key = draw(draw(config.seed, begin), number);
-            let per_second = density.weight * rate;
-            let pages = range.bytes().div_ceil(density.every).max(1) as f64;
-            let walking = residency.walking(per_second / pages);
+            let key = draw(draw(config.seed, begin), number as u64);
+            let visits = visits(placed, rate);
+            let walking = residency.late(placed, rate);
             let part = |share: f64, salt: u64| {
-                let rate = per_second * share;
+                let rate = visits * share;
                 (rate > NEVER).then(|| {
                     Piece::new(range, density.every, rate, density.writes, draw(key, salt))
                 })
@@ -69,17 +81,18 @@ impl Profile {
             Strand {
                 walks: part(walking, 0),
                 hits: part(1.0 - walking, 1),
-                loads: residency.loads(&range),
+                loads: residency.loads(placed, false),
                 range,
-                rate: per_second,
+                share: density.weight,
+                rate: each.rate,
                 writes: density.writes,
+                hits_of: caches.hits(each),
             }
         };
-        let layers = layers
-            .iter()
-            .map(|layer| layer.iter().map(|(density, range)| strand(density, *range)).collect())
-            .collect();
-        Self { begin, end: segment.end.as_nanos() as u64, layers }
+        let layers = layers.iter().map(|layer| layer.iter().map(&mut strand).collect()).collect();
+        let mut held = residency.held;
+        held[1] = residency.tlb[1];
+        Self { begin, end: segment.end.as_nanos() as u64, held, layers }
     }
 
     /// The strands that overlap a range, layer by layer.
@@ -108,12 +121,23 @@ fn layered(densities: &[Density], bases: &[u64]) -> Vec<Vec<Placed>> {
     layers
 }
 
-/// Characteristic times of the TLB and of the paging-structure caches in a segment.
+fn pages((density, range): &Placed) -> f64 {
+    range.bytes().div_ceil(density.every).max(1) as f64
+}
+
+/// Times a second that accesses turn to one of the pages.
+fn visits((density, _): &Placed, rate: f64) -> f64 {
+    density.weight * rate / Use::run(density.stride)
+}
+
+/// Characteristic times of the TLBs and of the paging-structure caches in a segment.
 struct Residency {
     /// Cores that the accesses are spread over.
     cores: f64,
-    flush: f64,
-    tlb: f64,
+    /// Seconds between two times at which all is forgotten, and at which upper levels are.
+    flush: [f64; 2],
+    /// Of the first-level TLB, and of both.
+    tlb: [f64; 2],
     /// By level number; 0 where a level is not cached.
     held: [f64; 6],
     /// Of each layer: where a density begins, and walks a second below it.
@@ -123,23 +147,28 @@ struct Residency {
 impl Residency {
     fn new(config: &Config, layers: &[Vec<Placed>], rate: f64) -> Self {
         let cores = f64::from(config.cores);
-        let flush = config.flush.map_or(f64::INFINITY, |every| every.as_secs_f64());
-        let pages = |(density, range): &Placed| range.bytes().div_ceil(density.every).max(1) as f64;
+        let seconds = |every: Option<std::time::Duration>| {
+            every.map_or(f64::INFINITY, |every| every.as_secs_f64())
+        };
+        let flush = seconds(config.flush);
         let group = |placed: &Placed| Group {
             count: pages(placed),
-            rate: placed.0.weight * rate / pages(placed) / cores,
+            rate: visits(placed, rate) / pages(placed) / cores,
         };
-        let groups: Vec<Group> = layers.iter().flatten().map(group).collect();
-        let tlb = characteristic_time(&groups, f64::from(config.tlb_pages));
-        let mut residency =
-            Self { cores, flush, tlb, held: [0.0; 6], sums: Vec::with_capacity(layers.len()) };
+        let groups = alike(layers.iter().flatten().map(group));
+        let mut residency = Self {
+            cores,
+            flush: [flush, flush.min(seconds(config.tick))],
+            tlb: config.tlb_pages.map(|pages| characteristic_time(&groups, f64::from(pages))),
+            held: [0.0; 6],
+            sums: Vec::with_capacity(layers.len()),
+        };
         for layer in layers {
             let mut sum = 0.0;
             let mut sums = Vec::with_capacity(2 * layer.len());
             for placed in layer {
                 sums.push((placed.1.start, sum));
-                let each = placed.0.weight * rate / pages(placed);
-                sum += placed.0.weight * rate * residency.walking(each);
+                sum += visits(placed, rate) * residency.walking(placed, rate);
                 sums.push((placed.1.end, sum));
             }
             residency.sums.push(sums);
@@ -155,9 +184,42 @@ impl Residency {
         residency
     }
 
-    /// Share of the accesses to a page, accessed `rate` times a second, that walk.
-    fn walking(&self, rate: f64) -> f64 {
-        seen(rate / self.cores, self.tlb, self.flush)
+    /// Share of the visits to pages that a TLB does not answer. A sweep comes back to a page after all
+    /// others: a TLB holds all of them or none.
+    fn missing(&self, placed: &Placed, rate: f64, (tlb, flush): (f64, f64)) -> f64 {
+        let each = visits(placed, rate) / pages(placed) / self.cores;
+        if placed.0.stride.is_some() && each * tlb < 1.0 {
+            return 1.0;
+        }
+        seen(each, tlb, flush)
+    }
+
+    /// Share of the visits to pages that walk.
+    fn walking(&self, placed: &Placed, rate: f64) -> f64 {
+        self.missing(placed, rate, (self.tlb[1], self.flush[0]))
+    }
+
+    /// Share of the visits to pages that walk although nothing was flushed.
+    fn late(&self, placed: &Placed, rate: f64) -> f64 {
+        self.missing(placed, rate, (self.tlb[1], f64::INFINITY))
+    }
+
+    /// The accesses to a range as caches see them.
+    fn used(&self, placed: &Placed, rate: f64) -> Use {
+        let (density, range) = placed;
+        let turns = 1.0 / Use::run(density.stride);
+        let walks = turns * self.walking(placed, rate);
+        let second = turns * self.missing(placed, rate, (self.tlb[0], self.flush[0])) - walks;
+        let second = second.max(0.0);
+        Use {
+            bytes: range.bytes() as f64,
+            every: density.every as f64,
+            stride: density.stride.map(|stride| stride as f64),
+            rate: density.weight * rate,
+            writes: density.writes,
+            translation: [1.0 - walks - second, second, walks],
+            loads: self.loads(placed, true),
+        }
     }
 
     /// Walks a second below an address of a layer.
@@ -191,19 +253,25 @@ impl Residency {
             count: (pair[1] - pair[0]) as f64,
             rate: self.through(pair[0] << level.shift(), level),
         };
-        edges.windows(2).map(group).filter(|group| group.rate > 0.0).collect()
+        alike(edges.windows(2).map(group))
     }
 
-    /// Share of the walks in `range` that load the entry of each level: where a lower level's
-    /// cache answers, the levels above are not read. Told for the middle of the range.
-    fn loads(&self, range: &Range) -> [f64; 6] {
+    /// Share of the walks of a density that load the entry of each level: where a lower level's cache
+    /// answers, the levels above are not read. Told for the middle of its range; with those that come
+    /// first after all was forgotten, or without.
+    fn loads(&self, (density, range): &Placed, forgets: bool) -> [f64; 6] {
         let mut loads = [1.0; 6];
+        let flush = if forgets { self.flush[1] } else { f64::INFINITY };
         for level in (2..=5).filter_map(Level::new) {
             let number = usize::from(level.number());
             let start = (range.start + range.bytes() / 2) & !(level.entry_bytes() - 1);
             let held = self.held[number];
-            let own =
-                if held > 0.0 { seen(self.through(start, level), held, self.flush) } else { 1.0 };
+            let own = match density.stride {
+                _ if held == 0.0 => 1.0,
+                // A sweep turns to the next entry when it is through with one.
+                Some(_) => (density.every as f64 / level.entry_bytes() as f64).min(1.0),
+                None => seen(self.through(start, level), held, flush),
+            };
             loads[number] = own.min(loads[number - 1]);
         }
         loads

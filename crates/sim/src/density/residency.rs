@@ -16,6 +16,18 @@ pub(super) struct Group {
     pub(super) rate: f64,
 }
 
+/// The groups with those of like rates joined.
+pub(super) fn alike(groups: impl Iterator<Item = Group>) -> Vec<Group> {
+    let mut groups: Vec<Group> = groups.filter(|g| g.rate > 0.0 && g.count > 0.0).collect();
+    groups.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+    groups.dedup_by(|next, group| {
+        let same = next.rate == group.rate;
+        group.count += if same { next.count } else { 0.0 };
+        same
+    });
+    groups
+}
+
 /// The time in seconds for which a cache of `capacity` entries holds an entry since its last use;
 /// infinite if all entries fit.
 pub(super) fn characteristic_time(groups: &[Group], capacity: f64) -> f64 {

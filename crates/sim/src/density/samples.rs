@@ -1,6 +1,6 @@
 //! Sampled accesses, drawn from the densities.
 
-use tierscope_core::{Access, Addr, Error, ErrorKind, Lost, Result, Sample, Samples, Time};
+use tierscope_core::{Access, Addr, Lost, Sample, Samples, Time};
 
 use super::Config;
 use super::hash::{draw, unit};
@@ -22,22 +22,15 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// # Errors
-    /// If an event needs caches: there are none in this mode.
-    pub(super) fn new(sampling: Sampling, config: &Config) -> Result<Self> {
-        if sampling.events.contains(&Event::LoadMisses) {
-            return Err(Error::new(ErrorKind::Usage, "cannot sample cache misses")
-                .cause("densities go through no cache")
-                .remedy("sample loads and stores, or simulate exactly"));
-        }
+    pub(super) fn new(sampling: Sampling, config: &Config) -> Self {
         let events = sampling.events.len();
-        Ok(Self {
+        Self {
             sampling,
             cores: u64::from(config.cores),
             key: draw(config.seed, u64::from(u32::MAX)),
             drawn: vec![0; events],
             counts: vec![0; events],
-        })
+        }
     }
 
     /// Samples a second of an event that comes `rate` times a second, over all cores; the kernel
@@ -65,7 +58,8 @@ impl<'a> Urn<'a> {
         let below = strands.map(|strand| {
             let share = match event {
                 Event::Stores => strand.writes,
-                Event::Loads | Event::LoadMisses => 1.0 - strand.writes,
+                Event::Loads => 1.0 - strand.writes,
+                Event::LoadMisses => (1.0 - strand.writes) * strand.hits_of.misses(),
             };
             sum += strand.rate * share;
             sum
@@ -77,13 +71,15 @@ impl<'a> Urn<'a> {
         self.below.last().copied().unwrap_or(0.0)
     }
 
-    fn draw(&self, key: u64) -> u64 {
+    /// An address, and whether memory answered it.
+    fn draw(&self, key: u64, event: Event) -> (u64, bool) {
         let at = unit(draw(key, 0)) * self.rate();
         let index = self.below.partition_point(|below| *below <= at).min(self.below.len() - 1);
         let strand = self.profile.layers.iter().flatten().nth(index).expect("as many as sums");
         let piece = strand.pieces().next().expect("a strand has accesses");
         let slot = ((u128::from(draw(key, 1)) * u128::from(piece.slots)) >> 64) as u64;
-        piece.address(slot, draw(key, 2))
+        let missed = event == Event::LoadMisses || unit(draw(key, 3)) < strand.hits_of.misses();
+        (piece.address(slot, draw(key, 2)), missed)
     }
 }
 
@@ -118,9 +114,10 @@ impl Machine {
                 let key = draw(draw(sampler.key, index as u64), number);
                 let time = Time(((number as f64 * pause) as u64).clamp(from, to - 1));
                 let access = if event == Event::Stores { Access::Store } else { Access::Load };
-                let at = Addr { space: SPACE, at: urn.draw(key) };
+                let (at, missed) = urn.draw(key, event);
+                let tier = if missed { self.world.places.tier_of(at) } else { None };
                 let core = (number % sampler.cores) as u32;
-                out.push(Sample { time, at, access, core, tier: None });
+                out.push(Sample { time, at: Addr { space: SPACE, at }, access, core, tier });
             }
         }
         lost

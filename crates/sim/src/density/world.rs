@@ -9,24 +9,31 @@ use tierscope_core::{
     Backing, Error, ErrorKind, Level, Mapping, Mappings, Range, RangeSet, Result, Space, SpaceId,
     Time,
 };
-use tierscope_workloads::Workload;
 use tierscope_workloads::description::Pattern;
+use tierscope_workloads::{Segment, Workload};
 
 use super::Config;
+use super::flow::{Flow, Loop, Mix};
 use super::piece::{Piece, Point};
+use super::places::Places;
 use super::profile::{Profile, Strand};
+use crate::Truth;
+use crate::account::TIERS;
 
 /// The one space.
 pub(super) const SPACE: SpaceId = SpaceId(0);
-/// Where the first area begins: on a multiple of 2 MiB and of nothing larger, as the kernel maps large
-/// anonymous memory (mm/huge_memory.c, `thp_get_unmapped_area`; since 6.7 for all).
-const FIRST: u64 = (1 << 40) + (346 << 20);
 /// Areas begin on multiples of this.
 const ALIGNED: u64 = 2 << 20;
 /// Between areas is at least this.
 const APART: u64 = 1 << 30;
 /// Profiles kept at a time.
 const KEPT: usize = 64;
+/// Rates that differ by less are alike: one world goes on.
+const ALIKE: f64 = 0.01;
+/// How often rate and walks are worked out from one another, at most.
+const ROUNDS: usize = 8;
+/// Accesses a second from which that begins.
+const GUESS: f64 = 1e7;
 
 /// The workload on its addresses.
 #[derive(Debug)]
@@ -38,13 +45,18 @@ pub(super) struct World {
     /// What is ever accessed; the rest stays as it is.
     pub(super) ever: RangeSet,
     profiles: BTreeMap<u64, Arc<Profile>>,
+    /// Accesses a second from a time on: where a segment begins, and where pages moved.
+    paces: BTreeMap<u64, f64>,
+    /// Where memory lies.
+    pub(super) places: Places,
+    cycle: Loop,
 }
 
 impl World {
     /// # Errors
     /// If the areas do not fit into the address space.
     pub(super) fn new(config: &Config, workload: &Workload) -> Result<Self> {
-        let mut next = FIRST;
+        let mut next = config.first;
         let mut bases = Vec::with_capacity(workload.areas.len());
         for area in &workload.areas {
             bases.push(next);
@@ -61,13 +73,28 @@ impl World {
         }
         let mappings = Arc::new(mappings(workload, &bases));
         let ever = ever(workload, &bases);
-        let workload = workload.clone();
-        let config = config.clone();
-        Ok(Self { config, workload, bases, mappings, ever, profiles: BTreeMap::new() })
+        let tiers = &config.hardware.tiers;
+        Ok(Self {
+            places: Places::new(tiers, &config.placement, &mappings)?,
+            cycle: Loop::new(&config.hardware, f64::from(config.cores), config.overlap),
+            config: config.clone(),
+            workload: workload.clone(),
+            bases,
+            mappings,
+            ever,
+            profiles: BTreeMap::new(),
+            paces: BTreeMap::new(),
+        })
     }
 
-    pub(super) fn workload(&self) -> &Workload {
-        &self.workload
+    pub(super) fn truth(&self) -> Truth {
+        let mut begin = Duration::ZERO;
+        let rates = self.workload.phases.iter().map(|phase| {
+            let segment = self.workload.segment_at(begin);
+            begin += phase.duration;
+            self.solve(&segment, segment.begin.as_nanos() as u64).1
+        });
+        Truth::new(self.workload.clone(), self.bases.clone(), SPACE, rates.collect())
     }
 
     /// The accesses at a time.
@@ -78,12 +105,83 @@ impl World {
             return Arc::clone(known);
         }
         let segment = self.workload.segment_at(Duration::from_nanos(time));
-        let profile = Arc::new(Profile::new(&self.config, &self.workload, &segment, &self.bases));
+        let start = segment.begin.as_nanos() as u64;
+        let pace = self.paces.range(start..=time).next_back();
+        let begin = pace.map_or(start, |(begin, _)| *begin);
+        let mut profile = match pace {
+            Some((begin, rate)) => self.profile(&segment, *begin, *rate),
+            None => {
+                let (profile, rate) = self.solve(&segment, begin);
+                self.paces.insert(begin, rate);
+                profile
+            }
+        };
+        if let Some((next, _)) = self.paces.range(time + 1..profile.end).next() {
+            profile.end = *next;
+        }
+        self.keep(profile)
+    }
+
+    fn keep(&mut self, profile: Profile) -> Arc<Profile> {
         if self.profiles.len() >= KEPT {
             self.profiles.pop_first();
         }
-        self.profiles.insert(profile.begin, Arc::clone(&profile));
+        let (begin, profile) = (profile.begin, Arc::new(profile));
+        self.profiles.insert(begin, Arc::clone(&profile));
         profile
+    }
+
+    fn profile(&self, segment: &Segment, begin: u64, rate: f64) -> Profile {
+        Profile::new(&self.config, &self.workload, segment, &self.bases, (begin, rate))
+    }
+
+    /// Accesses a second that the workload wants.
+    fn wanted(&self, segment: &Segment) -> Option<f64> {
+        self.workload.phase(segment).rate.map(|rate| rate as f64).or(self.config.rate)
+    }
+
+    /// The accesses of a segment from `begin` on, at the rate that caches and tiers allow: which
+    /// accesses walk depends on the rate, and the rate on that.
+    fn solve(&self, segment: &Segment, begin: u64) -> (Profile, f64) {
+        let last = self.paces.values().next_back().copied();
+        let mut rate = self.wanted(segment).or(last).unwrap_or(GUESS);
+        let mut profile = self.profile(segment, begin, rate);
+        for _ in 0..ROUNDS {
+            let solved = self.flow(&profile, 0.0, &[[0.0; TIERS]; 2]).rate;
+            if (solved / rate - 1.0).abs() < ALIKE / 10.0 {
+                break;
+            }
+            rate = solved;
+            profile = self.profile(segment, begin, rate);
+        }
+        (profile, rate)
+    }
+
+    /// How fast the target goes through a profile as memory lies now; `stolen` of its time is lost, and
+    /// tiers carry `others`, lines a second read and written, as well.
+    pub(super) fn flow(&self, profile: &Profile, stolen: f64, others: &[[f64; TIERS]; 2]) -> Flow {
+        let mut mix = Mix::default();
+        for strand in profile.layers.iter().flatten() {
+            let pages = self.places.pages(&strand.range);
+            let all = pages.iter().sum::<u64>().max(1) as f64;
+            mix.add(strand.share, &strand.hits_of, &pages.map(|pages| pages as f64 / all));
+        }
+        let segment = self.workload.segment_at(Duration::from_nanos(profile.begin));
+        self.cycle.solve(&mix, self.wanted(&segment), stolen, others)
+    }
+
+    /// From `now` on accesses come `rate` a second, unless that is about what it was.
+    pub(super) fn repace(&mut self, now: u64, rate: f64) {
+        let mut profile = self.profile_at(now);
+        let begin = profile.begin;
+        let before = self.paces.get(&begin).copied().unwrap_or(rate);
+        if (rate / before - 1.0).abs() < ALIKE || begin == now {
+            return;
+        }
+        self.profiles.remove(&begin);
+        Arc::make_mut(&mut profile).end = now;
+        self.profiles.insert(begin, profile);
+        self.paces.insert(now, rate);
     }
 
     /// The accesses within `from..to`, the latest first, each with the part of the time that it is
@@ -104,23 +202,96 @@ impl World {
     }
 
     /// Whether an entry of `level` was loaded within `from..to`, after having been cleared at `from`.
+    ///
+    /// From when the caches forget, the first access finds none of them in its way. Before that it
+    /// counts if they do not hold the entry: where nobody came by since they forgot last, or where it
+    /// comes so late that they dropped it meanwhile.
     pub(super) fn loaded(&mut self, entry: Range, level: Level, (from, to): (u64, u64)) -> bool {
-        let flushed = self.flushed_after(from);
-        let found = self.profiles((from, to), |profile, times| {
+        let number = usize::from(level.number());
+        let Forgets { all, upper } = self.forgets_after(from);
+        let free = if level == Level::PTE { from } else { upper };
+        if self.any(entry, (from.max(free), to), Kind::Walks, |_, _| true)
+            || self.any(entry, (from.max(all), to), Kind::Hits, |_, _| true)
+        {
+            return true;
+        }
+        let (kind, end) =
+            if level == Level::PTE { (Kind::Hits, all) } else { (Kind::Walks, upper) };
+        let hidden = (from, end.min(to));
+        if !self.any(entry, hidden, kind, |_, _| true) {
+            return false;
+        }
+        if !self.held(entry, level, from) {
+            return true;
+        }
+        let dropped = |strand: &Strand| strand.loads[number] > HARDLY;
+        let drops = self.profile_at(from).overlapping(entry).any(dropped);
+        kind == Kind::Walks
+            && drops
+            && self.any(entry, hidden, kind, |strand, point| unit(point) < strand.loads[number])
+    }
+
+    /// Whether the caches hold an entry at a time, for somebody walked to it.
+    fn held(&mut self, entry: Range, level: Level, time: u64) -> bool {
+        let held = self.profile_at(time).held[usize::from(level.number())];
+        let since = time - (held * 1e9).min(time as f64) as u64;
+        let Forgets { all, upper } = self.forgot_before(time);
+        if level == Level::PTE {
+            let since = since.max(all);
+            return self.any(entry, (since, time), Kind::Walks, |_, _| true)
+                || self.any(entry, (since, time), Kind::Hits, |_, _| true);
+        }
+        // The first access after a flush walks, whatever the TLB would have held.
+        let since = since.max(upper);
+        self.any(entry, (since, time), Kind::Walks, |_, _| true)
+            || upper == all && self.any(entry, (since, time), Kind::Hits, |_, _| true)
+    }
+
+    /// Whether there is an access of that kind to the entry within the time that counts.
+    fn any(
+        &mut self,
+        entry: Range,
+        times: (u64, u64),
+        kind: Kind,
+        mut counts: impl FnMut(&Strand, &Point) -> bool,
+    ) -> bool {
+        let found = self.profiles(times, |profile, times| {
             for strand in profile.overlapping(entry) {
-                strand.loads_within(entry, level, times, flushed)?;
+                let piece = match kind {
+                    Kind::Walks => &strand.walks,
+                    Kind::Hits => &strand.hits,
+                };
+                let Some(piece) = piece else { continue };
+                piece.points((entry.start, entry.end), times, |point| {
+                    if counts(strand, point) {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
+                })?;
             }
             ControlFlow::Continue(())
         });
         found.is_break()
     }
 
-    /// The first flush after a time. Flushes come in the middle of their periods, so that none falls
-    /// together with the wake-ups of an instrument of the same period.
-    pub(super) fn flushed_after(&self, time: u64) -> u64 {
-        let Some(every) = self.config.flush else { return u64::MAX };
-        let every = every.as_nanos() as u64;
-        (time + every / 2) / every * every + every.div_ceil(2)
+    /// When translations are forgotten after a time. Flushes come in the middle of their periods, so
+    /// that none falls together with the wake-ups of an instrument of the same period; ticks at whole
+    /// periods, as in exact mode.
+    pub(super) fn forgets_after(&self, time: u64) -> Forgets {
+        let next = |every: u64, offset: u64| (time + offset) / every * every + every - offset;
+        let all = self.config.flush.map(nanos).map_or(u64::MAX, |every| next(every, every / 2));
+        let tick = self.config.tick.map(nanos).map_or(u64::MAX, |every| next(every, 0));
+        Forgets { all, upper: all.min(tick) }
+    }
+
+    /// When they were forgotten last, up to and with a time; 0 for never.
+    fn forgot_before(&self, time: u64) -> Forgets {
+        let last =
+            |every: u64, offset: u64| ((time + offset) / every * every).saturating_sub(offset);
+        let all = self.config.flush.map(nanos).map_or(0, |every| last(every, every / 2));
+        let tick = self.config.tick.map(nanos).map_or(0, |every| last(every, 0));
+        Forgets { all, upper: all.max(tick) }
     }
 
     /// The target at `now`.
@@ -130,44 +301,57 @@ impl World {
     }
 }
 
-/// Less than this many loads are none.
+/// When translation caches are emptied for the first time after a clear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Forgets {
+    /// TLBs and paging-structure caches.
+    pub(super) all: u64,
+    /// Paging-structure caches.
+    pub(super) upper: u64,
+}
+
+/// Caches that drop an entry less often than once in so many uses keep it.
 const HARDLY: f64 = 1e-9;
 
-impl Strand {
-    /// Breaks if an access within `times` loaded the entry, which was cleared before; after `flushed`
-    /// no cache hides anything.
-    pub(super) fn loads_within(
-        &self,
-        entry: Range,
-        level: Level,
-        times: (u64, u64),
-        flushed: u64,
-    ) -> ControlFlow<()> {
-        self.each_load(entry, level, times, flushed, |_| ControlFlow::Break(()))
-    }
+fn nanos(every: Duration) -> u64 {
+    every.as_nanos() as u64
+}
 
-    /// Visits the accesses within `times` that load the entries of `level` they lie in.
+/// Whether the TLB answers an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Walks,
+    Hits,
+}
+
+impl Strand {
+    /// Visits the accesses within `times` that may load the entries of `level` they lie in, and says
+    /// whether they surely do ([`World::loaded`]).
     pub(super) fn each_load(
         &self,
         bytes: Range,
         level: Level,
         (from, to): (u64, u64),
-        flushed: u64,
-        mut visit: impl FnMut(&Point) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+        forgets: Forgets,
+        mut visit: impl FnMut(&Point, bool),
+    ) {
         let span = (bytes.start, bytes.end);
         let share = self.loads[usize::from(level.number())];
+        let sure =
+            |point: &Point| level == Level::PTE || share >= 1.0 || point.time >= forgets.upper;
         if let Some(walks) = &self.walks {
-            let hidden = walks.expected(bytes.bytes(), flushed.min(to).saturating_sub(from));
-            let from = if share * hidden < HARDLY { from.max(flushed) } else { from };
-            walks.points(span, (from, to), |point| {
-                let loads = point.time >= flushed || share >= 1.0 || unit(point) < share;
-                if loads { visit(point) } else { ControlFlow::Continue(()) }
-            })?;
+            let _ = walks.points(span, (from, to), |point| {
+                visit(point, sure(point));
+                ControlFlow::Continue(())
+            });
         }
-        match &self.hits {
-            Some(hits) => hits.points(span, (from.max(flushed), to), visit),
-            None => ControlFlow::Continue(()),
+        // Above the leaves only the first after a flush walks.
+        let from = if level == Level::PTE { from } else { from.max(forgets.all) };
+        if let Some(hits) = &self.hits {
+            let _ = hits.points(span, (from, to), |point| {
+                visit(point, point.time >= forgets.all);
+                ControlFlow::Continue(())
+            });
         }
     }
 

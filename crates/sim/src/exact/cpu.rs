@@ -6,12 +6,12 @@ use std::time::Duration;
 use tierscope_core::Result;
 use tierscope_hw::Mmu;
 
-use super::counts::Counts;
 use super::pmu::Pmu;
 use super::private::Private;
 use super::setup::Setup;
 use super::tier::NS;
 use super::window::Window;
+use crate::account::Counts;
 
 /// A core.
 pub(super) struct Cpu {

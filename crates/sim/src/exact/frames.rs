@@ -10,34 +10,12 @@ use tierscope_core::Tier;
 use tierscope_hw::PageSize;
 use tierscope_hw::config::MemoryTier;
 
+use crate::placement::Watermarks;
+
 /// Frames of a block.
 const BLOCK: u64 = 512;
 /// Blocks of a page of 1 GiB.
 const GIGA: u64 = 512;
-
-/// Where free memory of a tier gets scarce, in frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watermarks {
-    /// Below this nobody but the kernel gets a page.
-    pub min: u64,
-    /// Below this an allocation looks at the next tier first, and daemons wake.
-    pub low: u64,
-    /// Up to this daemons free.
-    pub high: u64,
-}
-
-impl Watermarks {
-    /// As the kernel sets them for a node of so many frames (mm/page_alloc.c,
-    /// `calculate_min_free_kbytes` and `__setup_per_zone_wmarks`, `watermark_scale_factor` 10).
-    #[must_use]
-    pub fn of(frames: u64) -> Self {
-        let kib = frames * 4;
-        let min_kib = ((kib * 16) as f64).sqrt() as u64;
-        let min = min_kib.clamp(128, 262_144).min(kib / 4) / 4;
-        let gap = (min / 4).max(frames / 1000);
-        Self { min, low: min + gap, high: min + 2 * gap }
-    }
-}
 
 /// The frames of one tier.
 struct Pool {
@@ -285,12 +263,5 @@ mod tests {
         assert_eq!(frames.take(Tier(1), PageSize::K4), Some(2 << 18));
         assert_eq!([0, (1 << 18) - 1, 1 << 18].map(|f| frames.tier_of(f).0), [0, 0, 1]);
         assert_eq!(frames.end(), 3 << 18);
-    }
-
-    // 256 GiB: sqrt(16 * 268435456 KiB) = 65536 KiB = 16384 frames; 0.1 % = 67108 frames.
-    #[test]
-    fn watermarks_are_the_kernels() {
-        let marks = Watermarks::of(256 << 18);
-        assert_eq!(marks, Watermarks { min: 16_384, low: 83_492, high: 150_600 });
     }
 }

@@ -10,18 +10,20 @@ use tierscope_core::{
 use tierscope_hw::{Machine as Hardware, PageSize};
 
 use super::armed::Armed;
-use super::counts::{Account, Spent};
 use super::cpu::Cpu;
 use super::log::Log;
 use super::memory::Memory;
-use super::mover::{Mover, Moves};
+use super::mover::Moves;
 use super::os::{Denied, Os, Stale};
 use super::process::Running;
 use super::setup::{Detail, Process, Setup};
-use super::space::{Map, Placement};
+use super::space::Map;
 use super::thread::Thread;
 use super::tier::{NS, SECOND};
+use crate::account::{Account, Spent};
 use crate::config::Costs;
+use crate::desk::Mover;
+use crate::placement::Placement;
 
 /// Times of a core, in ps.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,7 @@ use tierscope_hw::{Cache, Machine as Hardware, Prefetcher};
 use super::bus::Bus;
 use super::near::{MAX_RATIO, Near};
 use super::tier::{TierClock, Way};
-
-/// Tiers that counters tell apart.
-pub(super) const TIERS: usize = 8;
+use crate::account::TIERS;
 
 /// What reading a line took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,8 @@
 //! Carrying out actions: a kernel thread with a clock of its own, so that sampling is never blocked.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use tierscope_core::{
-    Action, ActionKind, Budget, BusObserver, Failure, Level, Outcome, Range, Result, Tier, Time,
-};
+use tierscope_core::{ActionKind, BusObserver, Failure, Level, Range, Tier, Time};
 use tierscope_hw::PageSize;
 use tierscope_hw::entry::FRAME_MASK;
 
@@ -13,49 +10,7 @@ use super::machine::{Machine, duration};
 use super::os::Stale;
 use super::tier::{NS, SECOND, Way};
 use crate::config::MoveCosts;
-
-/// Actions that wait, and outcomes that wait to be read.
-#[derive(Default)]
-struct Desk {
-    waiting: VecDeque<Action>,
-    /// Bytes that may still be moved before the next submission.
-    budget: u64,
-    outcomes: Vec<Outcome>,
-}
-
-/// Hands actions to a machine, and its outcomes back.
-#[derive(Clone)]
-pub struct Mover(Arc<Mutex<Desk>>);
-
-impl tierscope_core::Mover for Mover {
-    /// Queues actions. The budget is anew for every submission; what it does not cover waits for
-    /// the next.
-    fn submit(&mut self, actions: &[Action], budget: Budget) -> Result<()> {
-        let mut desk = desk(&self.0);
-        desk.waiting.extend(actions);
-        desk.budget = budget.bytes;
-        Ok(())
-    }
-
-    fn poll(&mut self, out: &mut Vec<Outcome>) -> Result<()> {
-        out.append(&mut desk(&self.0).outcomes);
-        Ok(())
-    }
-}
-
-fn desk(shared: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The action that is being carried out.
-struct Job {
-    action: Action,
-    /// Everything before is done.
-    from: u64,
-    done: u64,
-    failed: u64,
-    why: Option<Failure>,
-}
+use crate::desk::{Desk, Job, Mover, desk};
 
 /// The machine's side of the mover.
 pub(super) struct Moves {
@@ -71,7 +26,7 @@ impl Moves {
     }
 
     pub(super) fn handle(&self) -> Mover {
-        Mover(Arc::clone(&self.desk))
+        Mover::of(&self.desk)
     }
 
     /// When it goes on, if there is something to do and it may.
@@ -99,10 +54,10 @@ impl<B: BusObserver> Machine<B> {
         self.moves.time = started;
         let mut job = match self.moves.job.take() {
             Some(job) => job,
-            None => {
-                let Some(action) = desk(&self.moves.desk).waiting.pop_front() else { return };
-                Job { action, from: action.range.start, done: 0, failed: 0, why: None }
-            }
+            None => match Job::next(&self.moves.desk) {
+                Some(job) => job,
+                None => return,
+            },
         };
         let batch = self.carry_out(&mut job);
         job.done += batch.done;
@@ -112,27 +67,19 @@ impl<B: BusObserver> Machine<B> {
         self.spent.mover += duration(batch.time);
         let mut desk = desk(&self.moves.desk);
         desk.budget = desk.budget.saturating_sub(batch.done);
-        if job.from < job.action.range.end {
+        if !job.is_over() {
             drop(desk);
             self.moves.job = Some(job);
             return;
         }
-        let nothing = job.done == 0 && job.failed == 0;
-        desk.outcomes.push(Outcome {
-            id: job.action.id,
-            time: Time(self.moves.time / NS),
-            done: job.done,
-            failed: job.failed,
-            why: job.why.or(nothing.then_some(Failure::Unmapped)),
-        });
+        desk.outcomes.push(job.outcome(Time(self.moves.time / NS)));
     }
 
     fn carry_out(&mut self, job: &mut Job) -> Batch {
         let range = job.action.range;
         let fail = |job: &mut Job, why| {
-            let failed = range.end - job.from;
-            job.from = range.end;
-            Batch { failed, why: Some(why), ..Batch::default() }
+            job.give_up(why);
+            Batch::default()
         };
         if self.os.space(range.space).is_none() {
             return fail(job, Failure::Gone);

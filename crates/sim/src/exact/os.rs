@@ -17,8 +17,9 @@ use super::frames::Frames;
 use super::line::ARMED;
 use super::log::Log;
 use super::pages::Pages;
-use super::space::{Map, Placement, Space, Vma};
+use super::space::{Map, Space, Vma};
 use super::tables::{Located, Tables};
+use crate::placement::{Placement, Watermarks};
 
 /// Translations that TLBs must forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -455,7 +456,7 @@ impl Os {
 
     fn take_first(&mut self, size: PageSize) -> Option<u64> {
         let tiers = self.fastest..self.frames.tiers() as u8;
-        for mark in [(|marks| marks.low) as fn(&super::Watermarks) -> u64, |marks| marks.min] {
+        for mark in [(|marks| marks.low) as fn(&Watermarks) -> u64, |marks| marks.min] {
             for tier in tiers.clone().map(Tier) {
                 if self.frames.stays_above(tier, size, mark)
                     && let Some(frame) = self.frames.take(tier, size)

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tierscope_core::{BusObserver, SpaceId};
 use tierscope_workloads::{App, Program, Stream, Work};
 
-use super::counts::Done;
 use super::machine::Machine;
 use super::setup::Process;
 use super::thread::{Asks, Part, Source, Thread};
+use crate::account::Done;
 
 /// A process that was started.
 pub(super) struct Running {

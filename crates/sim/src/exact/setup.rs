@@ -6,8 +6,8 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_hw::{Machine as Hardware, PageSize};
 use tierscope_workloads::Work;
 
-use super::space::Placement;
 use crate::config::{Costs, Event, Sampling};
+use crate::placement::Placement;
 
 /// How much of the machine is modelled. What is left out costs nothing, here and there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,22 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tierscope_core::{Backing, PageId, Range, SpaceId, Tier};
+use tierscope_core::{Backing, PageId, Range, SpaceId};
 use tierscope_hw::{PageSize, Root};
 
 use super::cpus::CpuSet;
-
-/// Which tier a page comes from when it is touched first.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Placement {
-    /// The fastest tier that stays above its low watermark, else the fastest above its min
-    /// watermark (mm/page_alloc.c, `get_page_from_freelist`).
-    FirstTouch,
-    /// These tiers in turn, page by page (`MPOL_INTERLEAVE`); then as [`Placement::FirstTouch`].
-    Interleave(Vec<Tier>),
-    /// This tier or none (`MPOL_BIND`).
-    Bind(Tier),
-}
+use crate::placement::Placement;
 
 /// Memory to map.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -188,10 +188,11 @@ fn what_the_tlb_holds_is_set_by_flushes_alone() {
 #[test]
 fn a_cached_parent_stays_old_above_young_children() {
     let mut machine = machine(
-        Config { flush: None, ..config() },
+        Config { flush: None, tick: None, ..config() },
         "contiguous:space=100GiB,hot=100GiB,rate=3000000",
     );
     let whole = area(&mut machine);
+    pass(&mut machine, SECOND);
     clear(&mut machine, whole.at(0), Level::P4D);
     let mut set = AccessedSet::default();
     let clears = ScanMode { clear: true, ..Default::default() };

@@ -1,8 +1,9 @@
 //! The machine of densities, from outside: the conformance suite, its three laws, what it draws
-//! against what the model says, and every instrument on it.
+//! against what the model says, where memory lies and how it moves, and every instrument on it.
 
 mod instruments;
 mod laws;
+mod placement;
 mod statistics;
 
 use std::time::Duration;
@@ -30,7 +31,7 @@ fn config() -> Config {
 
 /// The same without anything that could hide an access.
 fn bare() -> Config {
-    Config { tlb_pages: 0, upper_entries: [0; 6], ..config() }
+    Config { tlb_pages: [0; 2], upper_entries: [0; 6], ..config() }
 }
 
 fn workload(spec: &str) -> Workload {
@@ -113,7 +114,7 @@ fn a_petabyte_is_scanned_for_what_is_hot_in_it_and_charged_for_all() {
     use tierscope_core::Clock as _;
     let radix = tierscope_core::Radix { levels: 5, ..config().radix };
     let mut machine = machine(
-        Config { radix, ..config() },
+        Config { radix, ..config() }.with_room(1100 << 40),
         "contiguous:space=1024TiB,hot=10GiB,at=512TiB,rate=3000000",
     );
     let whole = area(&mut machine);
@@ -132,9 +133,13 @@ fn a_petabyte_is_scanned_for_what_is_hot_in_it_and_charged_for_all() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    assert!(Machine::new(config(), &workload("needle:space=126TiB,hot=4KiB")).is_ok());
-    let spec = "needle:space=128TiB,hot=4KiB";
+    let roomy = config().with_room(200 << 40);
+    let spec = "needle:space=126TiB,hot=4KiB";
+    assert!(Machine::new(roomy.clone(), &workload(spec)).is_ok());
     let error = Machine::new(config(), &workload(spec)).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("MiB with its page tables in 7077888 MiB of memory"), "{error}");
+    let spec = "needle:space=128TiB,hot=4KiB";
+    let error = Machine::new(roomy, &workload(spec)).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("does not fit") && error.contains("5 levels"), "{error}");
     let none = Config { cores: 0, ..config() };
     assert!(Machine::new(none, &workload("needle:space=1GiB")).is_err());

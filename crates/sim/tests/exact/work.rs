@@ -233,6 +233,31 @@ fn samples_come_with_time_and_tier() {
     assert_eq!(interrupts, Duration::from_nanos(1950) * samples.len() as u32);
 }
 
+// A sweep line by line: of the 64 lines of a page three are missed before the prefetcher has a direction,
+// and it fetches the others ahead. Stores past the caches miss nothing. Memory sees all of both.
+#[test]
+fn sampled_misses_know_neither_prefetches_nor_stores_past_the_caches() {
+    let sampled = |spec: &str, non_temporal| {
+        let mut setup = setup([128, 64]);
+        let mut sampling = Sampling::loads_and_stores(Period::Every(1));
+        sampling.events = vec![Event::LoadMisses];
+        setup.sampling = Some(sampling);
+        let process = Process { populate: true, non_temporal, ..Process::new(workload(spec)) };
+        let mut machine = run(&setup, &process, Time(2_000_000));
+        let mut samples: Vec<Sample> = Vec::new();
+        let lost = machine.samples().expect("it samples").drain(&mut samples);
+        let account = machine.account();
+        let each = |count: u64| count as f64 / account.counts.accesses as f64;
+        let [read, written] = [account.lines_read, account.lines_written].map(|lines| lines[0]);
+        [each(samples.len() as u64 + lost.0), each(read), each(written)]
+    };
+    let [misses, read, _] = sampled("contiguous:space=64MiB,hot=64MiB,stride=64B", false);
+    assert!((misses - 3.0 / 64.0).abs() < 0.005 && (read - 1.0).abs() < 0.03, "{misses} {read}");
+    let spec = "contiguous:space=64MiB,hot=64MiB,stride=64B,writes=1";
+    let [misses, _, written] = sampled(spec, true);
+    assert!(misses == 0.0 && (written - 1.0).abs() < 0.03, "{misses} {written}");
+}
+
 #[test]
 fn an_armed_page_faults_once_and_says_when_it_was_armed() {
     let (mut machine, range) = mapped([64, 64], &Map::anonymous(4 * MIB));

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tierscope_core::SpaceId;
 
-use super::memory::TIERS;
+/// Tiers that counters tell apart.
+pub(crate) const TIERS: usize = 8;
 
 /// Events of a core, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Counts {
         self.served.iter().sum()
     }
 
-    pub(super) fn add(&mut self, other: &Counts) {
+    pub(crate) fn add(&mut self, other: &Counts) {
         let pairs = [
             (&mut self.accesses, other.accesses),
             (&mut self.second_tlb_hits, other.second_tlb_hits),

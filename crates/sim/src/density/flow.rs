@@ -1,0 +1,381 @@
+//! How fast the target goes: a closed loop of threads, each with so many lines on the way, over
+//! caches and tiers.
+//!
+//! An access takes what it takes in exact mode (`exact/run.rs`): the time that translation and data
+//! stall it, at least the core's own time from one access to the next. A core that waits for several
+//! lines at a time shares the latency among them. A tier that is used makes requests wait for one
+//! another by the mean of a queue with random arrivals and fixed service (M/D/1; Pollaczek and
+//! Khinchine), as in exact mode (`exact/tier.rs`). The more accesses a second, the longer the waits;
+//! the longer the waits, the fewer accesses: the rate is the one fixed point of that.
+
+use tierscope_hw::Machine as Hardware;
+use tierscope_hw::config::MemoryTier;
+
+use super::hits::Hits;
+use crate::account::TIERS;
+
+/// What may become of a translation: the first TLB, the second, a walk whose leaf entry the cache
+/// has, one whose leaf entry comes from memory.
+const TRANSLATIONS: usize = 4;
+/// What may become of the data: a core's own caches, the last-level cache, a tier.
+const DATA: usize = 2 + TIERS;
+
+/// Shares of the accesses, by what becomes of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Mix {
+    /// By translation and data.
+    shares: [[f64; DATA]; TRANSLATIONS],
+    /// Entries above the leaf that are read for an access, and how many of them from memory.
+    upper: [f64; 2],
+    /// Lines read and written for an access, by tier; leaf entries not counted.
+    lines: [[f64; TIERS]; 2],
+}
+
+impl Mix {
+    /// Adds `share` of all accesses, whose memory lies in the tiers by `places`.
+    pub(super) fn add(&mut self, share: f64, hits: &Hits, places: &[f64; TIERS]) {
+        let [first, second, walks] = hits.translation;
+        let leaf = hits.leaf_misses;
+        let translation = [first, second, walks * (1.0 - leaf), walks * leaf];
+        for (row, of_row) in self.shares.iter_mut().zip(translation) {
+            let each = share * of_row;
+            row[0] += each * hits.cached[0];
+            row[1] += each * hits.cached[1];
+            for (cell, place) in row[2..].iter_mut().zip(places) {
+                *cell += each * hits.misses() * place;
+            }
+        }
+        for (sum, reads) in self.upper.iter_mut().zip(hits.upper) {
+            *sum += share * walks * reads;
+        }
+        for (tier, place) in places.iter().enumerate() {
+            self.lines[0][tier] += share * hits.reads * place;
+            self.lines[1][tier] += share * hits.writebacks * place;
+        }
+    }
+
+    fn row(&self, row: usize) -> f64 {
+        self.shares[row].iter().sum()
+    }
+
+    fn column(&self, column: usize) -> f64 {
+        self.shares.iter().map(|row| row[column]).sum()
+    }
+
+    /// Shares of the accesses that walk, that the second TLB answers, and that the last-level cache
+    /// has; entries read by walks, of these from memory; accesses that went to memory, by tier.
+    pub(super) fn counted(&self) -> Counted {
+        let walks = self.row(2) + self.row(3);
+        Counted {
+            second: self.row(1),
+            walks,
+            walk_reads: walks + self.upper[0],
+            walk_misses: self.row(3) + self.upper[1],
+            llc: self.column(1),
+            served: std::array::from_fn(|tier| self.column(2 + tier)),
+        }
+    }
+}
+
+/// Events of an access, on average.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Counted {
+    pub(super) second: f64,
+    pub(super) walks: f64,
+    pub(super) walk_reads: f64,
+    pub(super) walk_misses: f64,
+    pub(super) llc: f64,
+    pub(super) served: [f64; TIERS],
+}
+
+/// What a tier does.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TierFlow {
+    /// Share of its time that it is busy, 0..1.
+    pub utilisation: f64,
+    /// Nanoseconds that a read waits for others, on average.
+    pub wait_ns: f64,
+    /// Bytes read a second, prefetches, page walks and moves included.
+    pub read_bytes: f64,
+    /// Bytes written a second.
+    pub written_bytes: f64,
+    /// Of the accesses that missed the last-level cache, the share that it served.
+    pub share: f64,
+}
+
+/// How fast the target goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// Accesses a second.
+    pub rate: f64,
+    /// Accesses a second if nothing paced the threads.
+    pub capacity: f64,
+    /// Mean nanoseconds that a thread spends on an access.
+    pub access_ns: f64,
+    /// The tiers, fastest first.
+    pub tiers: Vec<TierFlow>,
+    /// Nanoseconds until the data of an access is there, and share of the accesses; ascending.
+    latencies: Vec<(f64, f64)>,
+    pub(super) counted: Counted,
+    pub(super) lines: [[f64; TIERS]; 2],
+}
+
+impl Flow {
+    /// The latency in nanoseconds that `share` of the accesses do not exceed: of their kind, with the
+    /// mean wait, so that what the queue adds to some more than to others is not told.
+    #[must_use]
+    pub fn latency_ns(&self, share: f64) -> f64 {
+        let mut sum = 0.0;
+        let reached = self.latencies.iter().find(|(_, part)| {
+            sum += part;
+            sum >= share * (1.0 - 1e-9)
+        });
+        reached.or(self.latencies.last()).map_or(0.0, |(latency, _)| *latency)
+    }
+
+    /// Of the accesses that missed the last-level cache, the share that the fastest tier served;
+    /// `None` if none missed.
+    #[must_use]
+    pub fn fast_tier_share(&self) -> Option<f64> {
+        let missed = self.tiers.iter().any(|tier| tier.share > 0.0);
+        missed.then(|| self.tiers[0].share)
+    }
+}
+
+/// A machine's times, in nanoseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Loop {
+    access: f64,
+    second_tlb: f64,
+    llc: f64,
+    overlap: f64,
+    walkers: f64,
+    threads: f64,
+    tiers: Vec<MemoryTier>,
+}
+
+/// Nanoseconds that a tier's memory takes for a line: read, written.
+fn service(tier: &MemoryTier) -> [f64; 2] {
+    [tier.read_mib_s, tier.write_mib_s].map(|mib| 64e9 / (mib << 20) as f64)
+}
+
+/// Closer than this to a full tier nothing comes.
+const FULL: f64 = 1.0 - 1e-6;
+
+impl Loop {
+    /// `threads` on cores of their own, each with up to `overlap` lines on the way.
+    pub(super) fn new(hardware: &Hardware, threads: f64, overlap: Option<u32>) -> Self {
+        let timing = &hardware.timing;
+        let ns = |cycles: u32| f64::from(cycles) * 1e3 / f64::from(hardware.processor.mhz);
+        let overlap = f64::from(overlap.unwrap_or(timing.fill_buffers).min(timing.fill_buffers));
+        Self {
+            access: ns(timing.access_cycles),
+            second_tlb: ns(timing.second_tlb_cycles),
+            llc: ns(timing.llc_cycles),
+            overlap,
+            walkers: f64::from(timing.walkers).min(overlap),
+            threads,
+            tiers: hardware.tiers.clone(),
+        }
+    }
+
+    /// Nanoseconds of reads by tier, at a load.
+    fn reads(&self, load: &[f64; TIERS]) -> [f64; TIERS] {
+        let mut reads = [0.0; TIERS];
+        for ((read, tier), load) in reads.iter_mut().zip(&self.tiers).zip(load) {
+            *read = f64::from(tier.read_ns) + wait(service(tier)[0], *load);
+        }
+        reads
+    }
+
+    /// Share of the time that tiers are busy at `rate` accesses a second; `others` are lines a second
+    /// read and written beside.
+    fn load(&self, mix: &Mix, rate: f64, others: &[[f64; TIERS]; 2]) -> [f64; TIERS] {
+        let mut load = [0.0; TIERS];
+        for (number, tier) in self.tiers.iter().enumerate() {
+            let lines = self.lines(mix, rate, others, number);
+            let [read, write] = service(tier);
+            load[number] = (lines[0] * read + lines[1] * write) / 1e9;
+        }
+        load
+    }
+
+    /// Lines a second that a tier reads and writes. Page tables lie in the fastest.
+    fn lines(&self, mix: &Mix, rate: f64, others: &[[f64; TIERS]; 2], tier: usize) -> [f64; 2] {
+        let entries = if tier == 0 { mix.row(3) + mix.upper[1] } else { 0.0 };
+        [
+            rate * (mix.lines[0][tier] + entries) + others[0][tier],
+            rate * mix.lines[1][tier] + others[1][tier],
+        ]
+    }
+
+    /// Mean nanoseconds of an access, where a read takes so long; `visit` sees every kind of access,
+    /// its share, and how long its data takes to be there.
+    fn access(&self, mix: &Mix, reads: &[f64; TIERS], mut visit: impl FnMut(f64, f64)) -> f64 {
+        let walks = (mix.row(2) + mix.row(3)).max(f64::MIN_POSITIVE);
+        let upper = mix.upper.map(|sum| sum / walks);
+        let above = (upper[0] - upper[1]) * self.llc + upper[1] * reads[0];
+        let translation =
+            [0.0, self.second_tlb, above + self.llc, above + reads[0]].map(|time| time.max(0.0));
+        let mut mean = 0.0;
+        for (row, (shares, walk)) in mix.shares.iter().zip(translation).enumerate() {
+            let stalls = if row < 2 { walk } else { walk / self.walkers };
+            for (column, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+                let data = match column {
+                    0 => 0.0,
+                    1 => self.llc,
+                    tier => reads[tier - 2],
+                };
+                mean += share * (stalls + data / self.overlap).max(self.access);
+                visit(walk + data, *share);
+            }
+        }
+        mean
+    }
+
+    /// The fixed point. `wanted` accesses a second at most; `stolen` is the share of their time that
+    /// threads lose to others.
+    pub(super) fn solve(
+        &self,
+        mix: &Mix,
+        wanted: Option<f64>,
+        stolen: f64,
+        others: &[[f64; TIERS]; 2],
+    ) -> Flow {
+        let threads = self.threads * (1.0 - stolen).max(0.0);
+        let possible = |rate: f64| {
+            let load = self.load(mix, rate, others);
+            let time = self.access(mix, &self.reads(&load), |_, _| {});
+            threads * 1e9 / time.max(f64::MIN_POSITIVE)
+        };
+        let (mut low, mut high) = (0.0, possible(0.0));
+        for _ in 0..64 {
+            let middle = (low + high) / 2.0;
+            if possible(middle) > middle { low = middle } else { high = middle }
+        }
+        let capacity = low;
+        let rate = wanted.map_or(capacity, |wanted| wanted.min(capacity));
+        self.at(mix, rate, capacity, others)
+    }
+
+    fn at(&self, mix: &Mix, rate: f64, capacity: f64, others: &[[f64; TIERS]; 2]) -> Flow {
+        let load = self.load(mix, rate, others);
+        let reads = self.reads(&load);
+        let mut latencies = Vec::new();
+        let access_ns = self.access(mix, &reads, |latency, share| latencies.push((latency, share)));
+        latencies.sort_by(|a: &(f64, f64), b| a.0.total_cmp(&b.0));
+        let counted = mix.counted();
+        let missed: f64 = counted.served.iter().sum();
+        let mut lines = [[0.0; TIERS]; 2];
+        let tiers = self.tiers.iter().enumerate().map(|(number, tier)| {
+            let moved = self.lines(mix, rate, others, number);
+            let own = self.lines(mix, 1.0, &[[0.0; TIERS]; 2], number);
+            (lines[0][number], lines[1][number]) = (own[0], own[1]);
+            TierFlow {
+                utilisation: load[number].min(1.0),
+                wait_ns: reads[number] - f64::from(tier.read_ns),
+                read_bytes: moved[0] * 64.0,
+                written_bytes: moved[1] * 64.0,
+                share: if missed > 0.0 { counted.served[number] / missed } else { 0.0 },
+            }
+        });
+        let tiers = tiers.collect();
+        Flow { rate, capacity, access_ns, tiers, latencies, counted, lines }
+    }
+}
+
+/// The mean wait of M/D/1.
+fn wait(service: f64, load: f64) -> f64 {
+    let load = load.min(FULL);
+    service * load / (2.0 * (1.0 - load))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOBODY: [[f64; TIERS]; 2] = [[0.0; TIERS]; 2];
+
+    /// 100 and 300 ns, 6400 MB/s read by either: 100 lines a microsecond; a cycle a nanosecond.
+    fn toy() -> Hardware {
+        let mut hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
+        hardware.processor.mhz = 1000;
+        for (tier, ns) in hardware.tiers.iter_mut().zip([100, 300]) {
+            (tier.read_ns, tier.read_mib_s, tier.write_mib_s) = (ns, 6104, 6104);
+        }
+        hardware
+    }
+
+    /// Every access goes to memory, `fast` of them to the fast tier; no translation stalls.
+    fn mix(fast: f64) -> Mix {
+        let mut mix = Mix::default();
+        let hits = Hits { translation: [1.0, 0.0, 0.0], reads: 1.0, ..Hits::default() };
+        let mut places = [0.0; TIERS];
+        (places[0], places[1]) = (fast, 1.0 - fast);
+        mix.add(1.0, &hits, &places);
+        mix
+    }
+
+    // One line on the way, 0.75 in 100 ns and 0.25 in 300 ns: 150 ns, 6.67 M/s, of 100 M/s that a
+    // tier could do: hardly any wait.
+    #[test]
+    fn one_thread_that_waits_for_each_line() {
+        let one = Loop::new(&toy(), 1.0, Some(1));
+        let flow = one.solve(&mix(0.75), None, 0.0, &NOBODY);
+        assert!((flow.access_ns - 150.0).abs() < 0.5, "{flow:?}");
+        assert!((flow.rate / 6.667e6 - 1.0).abs() < 0.003, "{flow:?}");
+        assert_eq!(flow.fast_tier_share(), Some(0.75));
+        assert!((flow.latency_ns(0.5) - 100.0).abs() < 0.5, "{flow:?}");
+        assert!((flow.latency_ns(0.95) - 300.0).abs() < 0.5, "{flow:?}");
+        assert!((flow.tiers[0].utilisation - 0.05).abs() < 0.001, "{flow:?}");
+    }
+
+    // 12 lines each: 8.3 ns an access; 16 threads ask for 1.9 G/s of a tier that does 100 M/s.
+    #[test]
+    fn a_full_tier_is_the_limit() {
+        let many = Loop::new(&toy(), 16.0, None);
+        let flow = many.solve(&mix(1.0), None, 0.0, &NOBODY);
+        assert!((flow.rate / 100e6 - 1.0).abs() < 0.01, "{flow:?}");
+        assert!(flow.tiers[0].utilisation > 0.99);
+        // 16 threads of 12 lines at 100 M/s: 1.92 us from question to answer.
+        assert!((flow.latency_ns(0.5) / 1920.0 - 1.0).abs() < 0.02, "{flow:?}");
+    }
+
+    // A mover that reads half of what the tier can do leaves half.
+    #[test]
+    fn moves_take_bandwidth_away() {
+        let many = Loop::new(&toy(), 16.0, None);
+        let mut others = NOBODY;
+        others[0][0] = 50e6;
+        let flow = many.solve(&mix(1.0), None, 0.0, &others);
+        assert!((flow.rate / 50e6 - 1.0).abs() < 0.02, "{flow:?}");
+    }
+
+    #[test]
+    fn who_wants_less_gets_it_and_a_thief_takes_his_share() {
+        let one = Loop::new(&toy(), 1.0, Some(1));
+        let flow = one.solve(&mix(1.0), Some(1e6), 0.0, &NOBODY);
+        assert_eq!(flow.rate, 1e6);
+        assert!(flow.capacity > 9e6);
+        let robbed = one.solve(&mix(1.0), None, 0.25, &NOBODY);
+        assert!((robbed.rate / flow.capacity - 0.75).abs() < 0.005);
+    }
+
+    // A walk of two entries above, one of them from memory, and the leaf from the cache, by one of
+    // two walkers: (100 + 70 + 70) / 2 = 120 ns; the data of a core's own: nothing.
+    #[test]
+    fn walks_stall_by_what_they_read() {
+        let hits = Hits {
+            translation: [0.0, 0.0, 1.0],
+            upper: [2.0, 1.0],
+            cached: [1.0, 0.0],
+            ..Hits::default()
+        };
+        let mut mix = Mix::default();
+        mix.add(1.0, &hits, &[0.0; TIERS]);
+        let flow = Loop::new(&toy(), 1.0, None).solve(&mix, None, 0.0, &NOBODY);
+        assert!((flow.access_ns - 120.0).abs() < 0.5, "{flow:?}");
+        assert_eq!(flow.fast_tier_share(), None);
+        assert_eq!(flow.counted.walk_reads, 3.0);
+    }
+}

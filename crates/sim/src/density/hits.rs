@@ -1,0 +1,332 @@
+//! What the caches answer: which accesses a TLB, a core's own caches and the last-level cache spare
+//! the memory, told from rates alone.
+//!
+//! TLBs and the last-level cache by their characteristic times (`residency.rs`). A core's own caches
+//! are an array of lines by a hash, as in exact mode (`exact/private.rs`): a line is there if nothing
+//! else took its place since its last use. Entries of page tables share the last-level cache with the
+//! data, eight to a line. A sequential sweep comes back to a line after the whole of it: a cache holds
+//! all of it or nothing, and the prefetcher takes most misses ahead of it.
+
+use tierscope_core::{Level, PAGE_SIZE};
+use tierscope_hw::Machine as Hardware;
+
+use super::residency::{Group, alike, characteristic_time};
+
+/// Bytes of a line.
+const LINE: f64 = 64.0;
+/// Entries of a page table in a line.
+const ENTRIES: f64 = 8.0;
+/// Times at which distinct lines are counted: four to a doubling, from a nanosecond on.
+const STEPS: u32 = 240;
+const FINE: f64 = 4.0;
+/// Pauses that stand for all.
+const PARTS: u32 = 32;
+
+/// The time of a step.
+fn seconds(step: u32) -> f64 {
+    (f64::from(step) / FINE).exp2() / 1e9
+}
+
+/// Distinct lines that are used within so many seconds.
+fn used(lines: &[Group], time: f64) -> f64 {
+    lines.iter().map(|group| group.count * -(-group.rate * time).exp_m1()).sum()
+}
+
+/// Accesses to a range, as caches see them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    /// Bytes of the range.
+    pub(super) bytes: f64,
+    /// Bytes from one page that is accessed to the next.
+    pub(super) every: f64,
+    /// Bytes from one access to the next where they follow each other.
+    pub(super) stride: Option<f64>,
+    /// Accesses a second.
+    pub(super) rate: f64,
+    /// Share of them that write.
+    pub(super) writes: f64,
+    /// Shares of them that the first TLB answers, that the second does, and that walk.
+    pub(super) translation: [f64; 3],
+    /// Share of the walks that read an entry, by level number.
+    pub(super) loads: [f64; 6],
+}
+
+impl Use {
+    /// Accesses to a page before the next is turned to.
+    pub(super) fn run(stride: Option<u64>) -> f64 {
+        stride.map_or(1.0, |stride| (PAGE_SIZE as f64 / stride as f64).max(1.0))
+    }
+
+    fn pages(&self) -> f64 {
+        (self.bytes / self.every).max(1.0)
+    }
+
+    fn lines(&self) -> f64 {
+        let step = self.stride.unwrap_or(0.0).max(LINE);
+        let of_page = (PAGE_SIZE as f64 / step).max(1.0);
+        let pages = if self.every > PAGE_SIZE as f64 { 1.0 } else { of_page } * self.pages();
+        pages.min(self.bytes / step).max(1.0)
+    }
+
+    /// Accesses to a line in a row, at least one.
+    fn in_a_row(&self) -> f64 {
+        self.stride.map_or(1.0, |stride| (LINE / stride).max(1.0))
+    }
+
+    /// Walks in a row that read their leaf entry from one line, at least one.
+    fn in_a_line(&self) -> f64 {
+        let line = ENTRIES * PAGE_SIZE as f64 / self.every;
+        self.stride.map_or(1.0, |_| line.max(1.0))
+    }
+
+    /// Lines that the entries of a level take, and walks a second that read one of them.
+    fn entries(&self, level: Level) -> Group {
+        let spacing = (level.entry_bytes() as f64 * ENTRIES).max(self.every);
+        let count = (self.bytes / spacing).max(1.0);
+        let reads = self.rate * self.translation[2] * self.loads[usize::from(level.number())];
+        Group { count, rate: reads / count }
+    }
+}
+
+/// What becomes of an access to a range, on average.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Hits {
+    /// Shares of the accesses that the first TLB answers, that the second does, and that walk.
+    pub(super) translation: [f64; 3],
+    /// Share of the walks whose leaf entry comes from memory.
+    pub(super) leaf_misses: f64,
+    /// Entries above the leaf that a walk reads, and how many of them come from memory.
+    pub(super) upper: [f64; 2],
+    /// Shares of the accesses that a core's own caches have, and that the last-level cache has.
+    pub(super) cached: [f64; 2],
+    /// Lines that are read from memory for an access, prefetched ones included.
+    pub(super) reads: f64,
+    /// Lines that are written back.
+    pub(super) writebacks: f64,
+}
+
+impl Hits {
+    /// Share of the accesses that wait for memory.
+    pub(super) fn misses(&self) -> f64 {
+        (1.0 - self.cached[0] - self.cached[1]).max(0.0)
+    }
+}
+
+/// The caches of a machine, under the accesses of a segment.
+pub(super) struct Caches {
+    /// Places of a core's own caches.
+    own: f64,
+    /// By log2 of nanoseconds: distinct lines that are used within.
+    distinct: Vec<f64>,
+    /// Seconds that the last-level cache holds a line since its last use.
+    held: f64,
+    /// Its lines, and the sets of a slice.
+    last: [f64; 2],
+    /// Lines of a page that the prefetcher needs to see, and the longest stride that it follows.
+    prefetcher: Option<[f64; 2]>,
+}
+
+impl Caches {
+    pub(super) fn new(hardware: &Hardware, uses: &[Use]) -> Self {
+        let own = hardware.llc.as_ref().map_or(0, |_| hardware.timing.private_kib) * 16;
+        let capacity = hardware.llc.as_ref().map_or(0.0, |llc| llc.bytes() as f64 / LINE);
+        let mut caches = Self {
+            own: f64::from(own),
+            distinct: Vec::new(),
+            held: 0.0,
+            last: [capacity, hardware.llc.as_ref().map_or(1.0, |llc| f64::from(llc.sets))],
+            prefetcher: hardware
+                .prefetcher
+                .as_ref()
+                .filter(|_| capacity > 0.0)
+                .map(|p| [f64::from(p.train), f64::from(p.degree) * LINE]),
+        };
+        if capacity == 0.0 {
+            return caches;
+        }
+        if own > 0 {
+            let lines = |each: &Use| Group { count: each.lines(), rate: caches.line_rate(each) };
+            let lines = alike(uses.iter().map(lines));
+            caches.distinct = (0..STEPS).map(|step| used(&lines, seconds(step))).collect();
+        }
+        let data = uses.iter().map(|each| Group {
+            count: each.lines(),
+            rate: caches.line_rate(each) * (1.0 - caches.own(each)),
+        });
+        let levels = || (1..=5).filter_map(Level::new);
+        let entries = uses.iter().flat_map(|each| levels().map(|level| each.entries(level)));
+        caches.held = characteristic_time(&alike(data.chain(entries)), capacity);
+        caches
+    }
+
+    /// Visits a second to one of the lines.
+    fn line_rate(&self, each: &Use) -> f64 {
+        each.rate / each.in_a_row() / each.lines()
+    }
+
+    /// Share of the visits to lines that a core's own caches answer: a line is there unless one of the
+    /// others that were used since, by chance, has its place.
+    fn own(&self, each: &Use) -> f64 {
+        if self.own == 0.0 {
+            return 0.0;
+        }
+        if each.stride.is_some() {
+            // All the others have passed since.
+            return f64::from(u8::from(each.lines() <= self.own));
+        }
+        let rate = self.line_rate(each);
+        // Times between two visits are exponential: each of these stands for as many.
+        let pause = |part: u32| -((f64::from(part) + 0.5) / f64::from(PARTS)).ln() / rate;
+        let stays = |part| (-self.others(pause(part)) / self.own).exp();
+        (0..PARTS).map(stays).sum::<f64>() / f64::from(PARTS)
+    }
+
+    /// Distinct lines that are used within so many seconds.
+    fn others(&self, time: f64) -> f64 {
+        let place = (time * 1e9).log2().clamp(0.0, f64::from(STEPS - 1) / FINE - 1e-9) * FINE;
+        let (step, part) = (place as usize, place.fract());
+        self.distinct[step] * (1.0 - part) + self.distinct[step + 1] * part
+    }
+
+    /// Share of the uses, `rate` a second, that the last-level cache answers.
+    fn last(&self, rate: f64, sequential: bool) -> f64 {
+        if sequential {
+            return f64::from(u8::from(rate * self.held > 1.0));
+        }
+        -(-rate * self.held).exp_m1()
+    }
+
+    /// Lines of the last-level cache that a sweep can use: one by a power of two leaves sets out.
+    fn within_reach(&self, each: &Use) -> f64 {
+        let [lines, sets] = self.last;
+        let stride = each.stride.map_or(LINE, |stride| stride.max(LINE)) as u64;
+        let apart = (1u64 << stride.trailing_zeros()) as f64 / LINE;
+        if each.stride.is_some() { lines / apart.clamp(1.0, sets) } else { f64::INFINITY }
+    }
+
+    /// What becomes of an access.
+    pub(super) fn hits(&self, each: &Use) -> Hits {
+        let visits = 1.0 / each.in_a_row();
+        let own = self.own(each);
+        let mut last = self.last(self.line_rate(each) * (1.0 - own), each.stride.is_some());
+        if each.lines() > self.within_reach(each) {
+            last = 0.0;
+        }
+        let lines = visits * (1.0 - own) * (1.0 - last);
+        let waited = lines * (1.0 - self.ahead(each));
+        let llc = visits * (1.0 - own) - waited;
+        let stay = 1.0 / (1.0 - last).max(1e-9);
+        let leaf = each.entries(Level::PTE);
+        let mut upper = [0.0; 2];
+        for level in (2..=5).filter_map(Level::new) {
+            let reads = each.loads[usize::from(level.number())];
+            upper[0] += reads;
+            upper[1] += reads * (1.0 - self.last(each.entries(level).rate, false));
+        }
+        Hits {
+            translation: each.translation,
+            leaf_misses: (1.0 - self.last(leaf.rate, each.stride.is_some())) / each.in_a_line(),
+            upper,
+            cached: [1.0 - visits * (1.0 - own), llc],
+            reads: lines,
+            writebacks: lines * (1.0 - (1.0 - each.writes).powf(stay)),
+        }
+    }
+
+    /// Share of the misses that the prefetcher took ahead: all of a page but what trains it.
+    fn ahead(&self, each: &Use) -> f64 {
+        let Some([train, longest]) = self.prefetcher else { return 0.0 };
+        let Some(stride) = each.stride.filter(|stride| *stride <= longest) else { return 0.0 };
+        let lines = PAGE_SIZE as f64 / stride.max(LINE);
+        // The first of a page has no direction yet.
+        (1.0 - (train + 1.0) / lines).max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hardware(llc_lines: u32, private_kib: u32) -> Hardware {
+        let mut hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
+        let llc = hardware.llc.as_mut().unwrap();
+        (llc.slices, llc.sets, llc.ways) = (1, llc_lines / 16, 16);
+        hardware.timing.private_kib = private_kib;
+        hardware
+    }
+
+    /// Random accesses that never walk.
+    fn random(pages: u64, rate: f64) -> Use {
+        Use {
+            bytes: (pages * PAGE_SIZE) as f64,
+            every: PAGE_SIZE as f64,
+            stride: None,
+            rate,
+            writes: 0.0,
+            translation: [1.0, 0.0, 0.0],
+            loads: [0.0; 6],
+        }
+    }
+
+    // 64 pages are 4096 lines, the cache holds 2048: half of the accesses hit. No line of page-table
+    // entries is ever used.
+    #[test]
+    fn a_cache_of_half_the_lines_answers_half() {
+        let each = random(64, 1e6);
+        let hits = Caches::new(&hardware(2048, 0), &[each]).hits(&each);
+        assert!((hits.cached[1] - 0.5).abs() < 1e-3, "{hits:?}");
+        assert_eq!((hits.cached[0], hits.writebacks), (0.0, 0.0));
+        assert!((hits.reads - hits.misses()).abs() < 1e-12);
+    }
+
+    // 64 lines in 64 places (4 KiB): a line used u mean pauses ago is there with exp(-(1 - exp(-u))):
+    // integrated over exp(-u) du that is 1 - 1/e.
+    #[test]
+    fn own_caches_hold_what_nothing_pushed_out() {
+        let each = random(1, 1e6);
+        let hits = Caches::new(&hardware(2048, 4), &[each]).hits(&each);
+        assert!((hits.cached[0] - (1.0 - (-1.0f64).exp())).abs() < 0.005, "{hits:?}");
+    }
+
+    // A line that takes half of the accesses, and 100,000 others, in 1024 places: at equal shares of
+    // time it would stay with 1 / (1 + 1/1024).
+    #[test]
+    fn a_line_that_is_used_all_the_time_stays() {
+        let hot = Use { bytes: 64.0, every: 64.0, ..random(1, 1e6) };
+        let rest = random(1600, 1e6);
+        let caches = Caches::new(&hardware(2048, 64), &[hot, rest]);
+        assert!(caches.hits(&hot).cached[0] > 0.99, "{:?}", caches.hits(&hot));
+        assert!(caches.hits(&rest).cached[0] < 0.02, "{:?}", caches.hits(&rest));
+    }
+
+    // A sweep by 8 bytes over more than the caches hold: one access in 8 turns to a new line; of 64
+    // lines of a page 3 train the prefetcher, and all come from memory.
+    #[test]
+    fn the_prefetcher_runs_ahead_of_a_sweep() {
+        let each = Use { stride: Some(8.0), ..random(1 << 20, 1e6) };
+        let hits = Caches::new(&hardware(2048, 0), &[each]).hits(&each);
+        assert!((hits.reads - 0.125).abs() < 1e-9, "{hits:?}");
+        assert!((hits.misses() - 0.125 * 3.0 / 64.0).abs() < 1e-9, "{hits:?}");
+        assert_eq!(Use::run(Some(8)), 512.0);
+    }
+
+    // 1024 lines fit into the cache of 2048, but every second page's first line uses one set in 128.
+    #[test]
+    fn a_sweep_by_a_power_of_two_uses_few_sets() {
+        let every = 2.0 * PAGE_SIZE as f64;
+        let wide = Use { stride: Some(every), every, ..random(2048, 1e6) };
+        let caches = Caches::new(&hardware(2048, 0), &[wide]);
+        assert_eq!(caches.within_reach(&wide), 16.0);
+        assert_eq!(caches.hits(&wide).misses(), 1.0);
+        let odd = Use { stride: Some(every + 64.0), every: every + 64.0, ..wide };
+        assert_eq!(Caches::new(&hardware(2048, 0), &[odd]).hits(&odd).misses(), 0.0);
+    }
+
+    // Every line is written once and leaves: one comes in and one goes out for each access.
+    #[test]
+    fn what_was_written_is_written_back() {
+        let each = Use { writes: 1.0, ..random(1 << 20, 1e6) };
+        let hits = Caches::new(&hardware(2048, 0), &[each]).hits(&each);
+        assert!((hits.writebacks - hits.reads).abs() < 1e-9 && hits.reads > 0.99, "{hits:?}");
+    }
+}

@@ -1,0 +1,119 @@
+//! What was counted and spent, settled whenever the flow of accesses changes.
+
+use std::time::Duration;
+
+use super::flow::Flow;
+use super::machine::Machine;
+use crate::account::{Account, Counts, Spent, TIERS};
+
+/// Sums so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    /// Until when, in nanoseconds.
+    settled: u64,
+    /// Time stolen from the target that is not settled yet, in nanoseconds.
+    stolen: f64,
+    pub(super) spent: Spent,
+    pub(super) counts: Sums,
+}
+
+/// Counters before they are rounded.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sums {
+    accesses: f64,
+    second: f64,
+    walks: f64,
+    walk_reads: f64,
+    walk_misses: f64,
+    llc: f64,
+    served: [f64; TIERS],
+    lines: [[f64; TIERS]; 2],
+    pub(super) hint_faults: u64,
+    pub(super) shootdowns: u64,
+}
+
+impl Sums {
+    fn add(&mut self, flow: &Flow, accesses: f64) {
+        let each = &flow.counted;
+        self.accesses += accesses;
+        self.second += accesses * each.second;
+        self.walks += accesses * each.walks;
+        self.walk_reads += accesses * each.walk_reads;
+        self.walk_misses += accesses * each.walk_misses;
+        self.llc += accesses * each.llc;
+        for tier in 0..TIERS {
+            self.served[tier] += accesses * each.served[tier];
+            self.lines[0][tier] += accesses * flow.lines[0][tier];
+            self.lines[1][tier] += accesses * flow.lines[1][tier];
+        }
+    }
+}
+
+impl Ledger {
+    /// The target is kept from its work for so long.
+    pub(super) fn steal(&mut self, nanos: u64) {
+        self.stolen += nanos as f64;
+    }
+
+    /// Lines that moved from tier to tier.
+    pub(super) fn copied(&mut self, way: usize, tier: usize, lines: u64) {
+        self.counts.lines[way][tier] += lines as f64;
+    }
+}
+
+impl Machine {
+    /// Counts what the target did until now.
+    pub(super) fn settle(&mut self) {
+        let (mut at, to) = (self.ledger.settled, self.now.0);
+        if at >= to {
+            return;
+        }
+        let all = (to - at) as f64 * f64::from(self.config.cores);
+        let share = (std::mem::take(&mut self.ledger.stolen) / all).min(1.0);
+        while at < to {
+            let profile = self.world.profile_at(at);
+            let end = profile.end.min(to);
+            let flow = self.world.flow(&profile, share, &self.moves.lines);
+            let seconds = (end - at) as f64 / 1e9;
+            self.ledger.counts.add(&flow, flow.rate * seconds);
+            let busy = flow.rate * seconds * flow.access_ns / 1e9;
+            self.ledger.spent.target += Duration::from_secs_f64(busy);
+            at = end;
+        }
+        self.ledger.settled = to;
+    }
+
+    /// What was counted and spent so far.
+    #[must_use]
+    pub fn account(&mut self) -> Account {
+        self.settle();
+        let sums = &self.ledger.counts;
+        let whole = |sum: f64| sum.round() as u64;
+        Account {
+            counts: Counts {
+                accesses: whole(sums.accesses),
+                second_tlb_hits: whole(sums.second),
+                walks: whole(sums.walks),
+                walk_reads: whole(sums.walk_reads),
+                walk_misses: whole(sums.walk_misses),
+                llc_hits: whole(sums.llc),
+                served: sums.served.map(whole),
+                hint_faults: sums.hint_faults,
+                shootdowns: sums.shootdowns,
+                ..Counts::default()
+            },
+            lines_read: sums.lines[0].map(whole),
+            lines_written: sums.lines[1].map(whole),
+            spent: self.ledger.spent,
+            table_bytes: self.world.mappings.bytes() / 512,
+            ..Account::default()
+        }
+    }
+
+    /// How fast the target goes now, as its memory lies; `stolen` of its time is lost to others.
+    #[must_use]
+    pub fn flow(&mut self, stolen: f64) -> Flow {
+        let profile = self.world.profile_at(self.now.0);
+        self.world.flow(&profile, stolen, &self.moves.lines)
+    }
+}

@@ -1,0 +1,142 @@
+//! Carrying out actions: a kernel thread with a clock of its own, so that sampling is never blocked.
+//!
+//! As in exact mode (`exact/mover.rs`), but for ranges of any size at once: how many pages move within
+//! a time follows from what a page costs.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tierscope_core::{ActionKind, Failure, PAGE_SHIFT, PAGE_SIZE, Range, Tier, Time};
+
+use super::machine::Machine;
+use super::places::Moved;
+use super::world::SPACE;
+use crate::account::TIERS;
+use crate::desk::{Desk, Job, Mover, desk};
+
+/// Rates are worked out anew this often while pages move, in nanoseconds: half of a usual window.
+const SLICE: u64 = 100_000_000;
+/// Lines of a page.
+const LINES: u64 = PAGE_SIZE / 64;
+
+/// The machine's side of the mover.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    desk: Arc<Mutex<Desk>>,
+    job: Option<Job>,
+    /// Until when it has worked, in nanoseconds.
+    time: u64,
+    /// Lines a second that it reads and writes now, by tier.
+    pub(super) lines: [[f64; TIERS]; 2],
+}
+
+impl Moves {
+    fn is_busy(&self) -> bool {
+        let desk = desk(&self.desk);
+        desk.budget > 0 && (self.job.is_some() || !desk.waiting.is_empty())
+    }
+}
+
+impl Machine {
+    /// Something that carries out actions on this machine, in a kernel thread's time.
+    #[must_use]
+    pub fn mover(&self) -> Mover {
+        Mover::of(&self.moves.desk)
+    }
+
+    /// Time goes on to `to`, and pages move meanwhile.
+    pub(super) fn pass(&mut self, to: u64) {
+        while self.now.0 < to && self.moves.is_busy() {
+            self.settle();
+            let end = to.min(self.now.0 + SLICE);
+            let moved = self.move_until(end);
+            let seconds = (end - self.now.0) as f64 / 1e9;
+            self.now = Time(end);
+            self.carry(moved.map(|way| way.map(|lines| lines as f64 / seconds)));
+        }
+        if self.moves.lines != [[0.0; TIERS]; 2] && self.now.0 < to {
+            self.carry([[0.0; TIERS]; 2]);
+        }
+        self.now = self.now.max(Time(to));
+    }
+
+    /// From now on tiers carry so many lines a second of moves, and memory lies as it does.
+    fn carry(&mut self, lines: [[f64; TIERS]; 2]) {
+        self.settle();
+        self.moves.lines = lines;
+        let profile = self.world.profile_at(self.now.0.saturating_sub(1));
+        let rate = self.world.flow(&profile, 0.0, &lines).rate;
+        self.world.repace(self.now.0, rate);
+    }
+
+    /// Carries out actions until `until`; returns the lines read and written, by tier.
+    fn move_until(&mut self, until: u64) -> [[u64; TIERS]; 2] {
+        let mut lines = [[0; TIERS]; 2];
+        let started = self.moves.time.max(self.now.0);
+        self.moves.time = started;
+        while self.moves.time < until && self.moves.is_busy() {
+            let next = self.moves.job.take().or_else(|| Job::next(&self.moves.desk));
+            let Some(mut job) = next else { break };
+            match job.action.kind {
+                _ if job.action.range.space != SPACE => job.give_up(Failure::Gone),
+                ActionKind::Move(tier)
+                    if usize::from(tier.0) < self.config.hardware.tiers.len() =>
+                {
+                    self.move_some(&mut job, tier, until, &mut lines);
+                }
+                ActionKind::Move(_) => job.give_up(Failure::NoRoom),
+                ActionKind::Split => job.from = job.action.range.end,
+                ActionKind::Collapse | ActionKind::Reclaim => job.give_up(Failure::Unsupported),
+            }
+            if job.is_over() {
+                desk(&self.moves.desk).outcomes.push(job.outcome(Time(self.moves.time)));
+            } else {
+                self.moves.job = Some(job);
+            }
+        }
+        self.ledger.spent.mover += Duration::from_nanos(self.moves.time - started);
+        lines
+    }
+
+    /// Moves as many pages as the time allows, in whole batches.
+    fn move_some(&mut self, job: &mut Job, tier: Tier, until: u64, lines: &mut [[u64; TIERS]; 2]) {
+        let costs = &self.config.costs;
+        let cores = u64::from(self.config.cores);
+        let batch = costs.moves.batch;
+        let shoot = costs.shootdown.initiator_ns + costs.shootdown.each_core_ns * (cores - 1);
+        let copy = PAGE_SIZE as f64 * 1e9 / (costs.moves.copy_mib_s << 20) as f64;
+        let each = costs.moves.page_ns as f64 + copy + shoot as f64 / batch as f64;
+        let batches = ((until - self.moves.time) as f64 / each / batch as f64).ceil().max(1.0);
+        let budget = desk(&self.moves.desk).budget.div_ceil(PAGE_SIZE).div_ceil(batch);
+        let most = (batches as u64).min(budget) * batch;
+        let range = Range { start: job.from, ..job.action.range };
+        let moved = self.world.places.move_pages(&range, tier, most);
+        self.note(&moved, tier, batch, lines);
+        self.moves.time += (moved.pages as f64 * each) as u64;
+        job.from = moved.reached;
+        job.done += moved.pages << PAGE_SHIFT;
+        job.failed += moved.failed << PAGE_SHIFT;
+        job.why = job.why.or((moved.failed > 0).then_some(Failure::NoRoom));
+        let mut desk = desk(&self.moves.desk);
+        desk.budget = desk.budget.saturating_sub(moved.pages << PAGE_SHIFT);
+    }
+
+    /// Pages moved: lines crossed, and every core was interrupted once a batch.
+    fn note(&mut self, moved: &Moved, to: Tier, batch: u64, lines: &mut [[u64; TIERS]; 2]) {
+        for (tier, pages) in moved.from.iter().enumerate() {
+            lines[0][tier] += pages * LINES;
+            self.ledger.copied(0, tier, pages * LINES);
+        }
+        let to = usize::from(to.0);
+        lines[1][to] += moved.pages * LINES;
+        self.ledger.copied(1, to, moved.pages * LINES);
+        self.shoot(moved.pages.div_ceil(batch));
+    }
+
+    /// Every core of the target is interrupted so many times to forget translations.
+    pub(super) fn shoot(&mut self, times: u64) {
+        let interrupts = times * u64::from(self.config.cores);
+        self.ledger.counts.shootdowns += interrupts;
+        self.disturb(interrupts * self.config.costs.shootdown.responder_ns);
+    }
+}
