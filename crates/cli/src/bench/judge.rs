@@ -27,6 +27,10 @@ pub struct Row {
     pub true_bytes: u64,
     /// Bytes both.
     pub both_bytes: u64,
+    /// Bytes of the pages really touched in the window, and in the last ten.
+    pub touched_bytes: [u64; 2],
+    /// Of these, reported hot.
+    pub touched_both_bytes: [u64; 2],
     /// Regions, but for those in areas that the workload never accesses.
     pub regions: usize,
     /// Looks at the region that was looked at most.
@@ -40,6 +44,15 @@ pub struct Row {
 impl Row {
     fn accuracy(&self) -> Accuracy {
         Accuracy { reported: self.reported_bytes, truth: self.true_bytes, both: self.both_bytes }
+    }
+
+    /// Against the pages touched in the window (0), or in the last ten (1).
+    fn page_accuracy(&self, span: usize) -> Accuracy {
+        Accuracy {
+            reported: self.reported_bytes,
+            truth: self.touched_bytes[span],
+            both: self.touched_both_bytes[span],
+        }
     }
 
     /// Harmonic mean of precision and recall.
@@ -69,9 +82,9 @@ pub struct Shares {
 }
 
 impl Shares {
-    fn pooled<'a>(rows: impl Iterator<Item = &'a Row>) -> Self {
+    fn pooled(windows: impl Iterator<Item = Accuracy>) -> Self {
         let none = Accuracy { reported: 0, truth: 0, both: 0 };
-        let sum = rows.map(Row::accuracy).fold(none, |sum, a| Accuracy {
+        let sum = windows.fold(none, |sum, a| Accuracy {
             reported: sum.reported + a.reported,
             truth: sum.truth + a.truth,
             both: sum.both + a.both,
@@ -111,12 +124,18 @@ pub struct Outcome {
     pub all: Shares,
     /// The windows from each detection to the next change together; none if nothing was detected.
     pub settled: Option<Shares>,
+    /// The same windows as are quoted, against the pages touched in each, and in the last ten up to
+    /// each.
+    pub pages: [Shares; 2],
     /// From attach, and from each change of the hot ranges.
     pub detections: Vec<Detection>,
     /// CPU time of the profiler over the time that it ran, 1 is one CPU. Simulated.
     pub profiler_cpu: f64,
     /// Share of the target's time that went into interrupts and faults for the profiler. Simulated.
     pub disturbed: f64,
+    /// How much slower the target would be for it if nothing paced it: the ratio of the rates without
+    /// and with, less 1.
+    pub slowdown: f64,
     /// Wall time of the simulation, in seconds; not reproducible, so not for comparison.
     pub wall_seconds: f64,
     /// The windows.
@@ -146,6 +165,8 @@ struct Judge<'a> {
     /// Hot ranges of the segment that begins at a time.
     known: Option<(Duration, RangeSet)>,
     mapped: u64,
+    /// When windows began.
+    starts: Vec<Time>,
     rows: Vec<Row>,
     reached: &'a AtomicU64,
 }
@@ -177,6 +198,9 @@ impl Sink for Judge<'_> {
         let truth: RangeSet = if changed { both.collect() } else { after };
         let reported = metrics::hot(snapshot, HOT_FREQUENCY);
         let accuracy = Accuracy::of(&reported, &truth);
+        self.starts.push(snapshot.start);
+        let tenth = self.starts[self.starts.len().saturating_sub(10)];
+        let touched = [snapshot.start, tenth].map(|from| self.truth.touched(from, snapshot.end));
         if let Some(mappings) = window.mappings {
             self.mapped = mappings.bytes();
         }
@@ -188,6 +212,8 @@ impl Sink for Judge<'_> {
             reported_bytes: accuracy.reported,
             true_bytes: accuracy.truth,
             both_bytes: accuracy.both,
+            touched_bytes: [touched[0].bytes(), touched[1].bytes()],
+            touched_both_bytes: [touched[0].bytes_in(&reported), touched[1].bytes_in(&reported)],
             regions: self.regions_accessed(snapshot),
             samples: snapshot.regions.iter().map(|region| region.samples).max().unwrap_or(0),
             looked_at: looked as f64 / self.mapped.max(1) as f64,
@@ -214,7 +240,15 @@ pub(crate) fn judge(
     let (mut machine, truth) = build(scenario, contender, stop)?;
     let mut instrument = contender.make(scenario.window, scenario.config.seed)?;
     let accessed = truth.accessed();
-    let mut judge = Judge { truth, accessed, known: None, mapped: 0, rows: Vec::new(), reached };
+    let mut judge = Judge {
+        truth,
+        accessed,
+        known: None,
+        mapped: 0,
+        starts: Vec::new(),
+        rows: Vec::new(),
+        reached,
+    };
     // The end of a window belongs to it.
     let course = Course::until(Time(0) + scenario.time + Duration::from_nanos(1));
     let ended = profile(&mut *machine, &mut *instrument, &course, &mut judge)?;
@@ -222,16 +256,23 @@ pub(crate) fn judge(
     let cpu = machine.cpu_time();
     let detections = detections(&judge, bar);
     let settled = settled(&judge.rows, &detections);
+    let quoted = settled.clone().unwrap_or_else(|| judge.rows.iter().collect());
+    let pages = [0, 1].map(|span| Shares::pooled(quoted.iter().map(|row| row.page_accuracy(span))));
+    let settled = settled.map(|rows| Shares::pooled(rows.into_iter().map(Row::accuracy)));
+    let disturbed = machine.disturbed().as_secs_f64() / cpu.target.as_secs_f64().max(1e-9);
+    let slowdown = machine.slowdown(disturbed);
     Ok(Outcome {
         contender: contender.name.into(),
         settings: instrument.settings().into_iter().map(|s| (s.name.into(), s.value)).collect(),
         seconds,
         complete: ended == Ended::Deadline,
-        all: Shares::pooled(judge.rows.iter()),
+        all: Shares::pooled(judge.rows.iter().map(Row::accuracy)),
         settled,
+        pages,
         detections,
         profiler_cpu: cpu.profiler.as_secs_f64() / seconds.max(1e-9),
-        disturbed: machine.disturbed().as_secs_f64() / cpu.target.as_secs_f64().max(1e-9),
+        disturbed,
+        slowdown,
         wall_seconds: begun.elapsed().as_secs_f64(),
         windows: judge.rows,
     })
@@ -277,7 +318,7 @@ fn detections(judge: &Judge<'_>, bar: f64) -> Vec<Detection> {
 }
 
 /// The windows from each detection to the next change.
-fn settled(rows: &[Row], detections: &[Detection]) -> Option<Shares> {
+fn settled<'a>(rows: &'a [Row], detections: &[Detection]) -> Option<Vec<&'a Row>> {
     let ends = detections[1..].iter().map(|next| next.from_seconds).chain([f64::INFINITY]);
     let spans: Vec<(f64, f64)> = detections
         .iter()
@@ -288,5 +329,5 @@ fn settled(rows: &[Row], detections: &[Detection]) -> Option<Shares> {
         !row.changed
             && spans.iter().any(|(from, to)| row.end_seconds >= *from && row.end_seconds <= *to)
     };
-    (!spans.is_empty()).then(|| Shares::pooled(rows.iter().filter(inside)))
+    (!spans.is_empty()).then(|| rows.iter().filter(inside).collect())
 }

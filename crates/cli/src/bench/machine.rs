@@ -17,17 +17,30 @@ use super::scenario::{Mode, Scenario};
 pub(super) trait Simulated: Ports {
     /// Time that the target lost to interrupts and faults for the profiler.
     fn disturbed(&self) -> Duration;
+
+    /// How much slower the target is if nothing paces it and `stolen` of its time is lost: the ratio of
+    /// the rates without and with, less 1.
+    fn slowdown(&mut self, stolen: f64) -> f64;
 }
 
 impl Simulated for density::Machine {
     fn disturbed(&self) -> Duration {
         density::Machine::disturbed(self)
     }
+
+    /// By the solver: a target that waits for a full tier loses less.
+    fn slowdown(&mut self, stolen: f64) -> f64 {
+        self.flow(0.0).capacity / self.flow(stolen).capacity - 1.0
+    }
 }
 
 impl Simulated for exact::Machine {
     fn disturbed(&self) -> Duration {
         self.account().spent.interrupts
+    }
+
+    fn slowdown(&mut self, stolen: f64) -> f64 {
+        stolen / (1.0 - stolen)
     }
 }
 
@@ -58,7 +71,8 @@ pub(super) fn build(
             let mut machine = exact::Machine::new(&setup)?.with_stop(Arc::clone(stop));
             let space = machine.start(&process(scenario))?;
             let mappings = machine.mappings(Duration::ZERO)?;
-            let truth = Truth::of(&scenario.workload, space, &mappings).ok_or_else(|| {
+            let workload = paced(&scenario.workload, scenario.config.rate);
+            let truth = Truth::of(&workload, space, &mappings).ok_or_else(|| {
                 Error::new(ErrorKind::Other, "the workload's areas are not mapped by their names")
                     .cause("two of them have the same")
                     .remedy("name each area of the workload apart")
@@ -84,7 +98,7 @@ pub(super) fn check(scenario: &Scenario) -> Result<()> {
 /// What densities are told, for the exact machine.
 fn setup(scenario: &Scenario) -> Setup {
     let config = &scenario.config;
-    let mut hardware = scenario.hardware.clone();
+    let mut hardware = config.hardware.clone();
     hardware.translation.levels = config.radix.levels;
     Setup { cpus: config.cores, flush: config.flush, ..Setup::new(hardware, config.costs.clone()) }
 }
@@ -99,11 +113,11 @@ fn process(scenario: &Scenario) -> Process {
     }
 }
 
-/// The workload at `rate` where it does not say: a density has to have one.
-fn paced(workload: &Workload, rate: f64) -> Workload {
+/// The workload at `rate` where it does not say.
+fn paced(workload: &Workload, rate: Option<f64>) -> Workload {
     let mut workload = workload.clone();
     for phase in &mut workload.phases {
-        phase.rate.get_or_insert(rate as u64);
+        phase.rate = phase.rate.or(rate.map(|rate| rate as u64));
     }
     workload
 }

@@ -51,6 +51,9 @@ pub(crate) struct File {
     /// Ready-made hardware, or a file.
     #[serde(default)]
     machine: Option<Spanned<String>>,
+    /// Memory of the last tier, where it is to be more than the machine's.
+    #[serde(default)]
+    far: Option<Spanned<String>>,
     /// Levels of the page table; the machine's unless told.
     #[serde(default)]
     levels: Option<Spanned<u8>>,
@@ -272,6 +275,9 @@ impl File {
                 "young" => Ok(Start::Young),
                 _ => Err("page tables start `cleared` or `young`".into()),
             })?;
+        }
+        if let Some(text) = &self.far {
+            config = config.with_room(of(text, units::bytes)?);
         }
         config.cores = self.cores.unwrap_or(config.cores);
         config.seed = self.seed.unwrap_or(config.seed);

@@ -79,6 +79,8 @@ mod tests {
             seconds: 1.0,
             complete: true,
             all,
+            pages: [all; 2],
+            slowdown: 0.0,
             settled: None,
             detections: Vec::new(),
             profiler_cpu,
