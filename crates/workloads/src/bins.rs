@@ -35,7 +35,7 @@ pub fn zipf(n: u64, theta: f64) -> Vec<Bin> {
 
 /// Sum of `k^-theta` for `k` in `from..to`: term by term below 1024, else by the formula of Euler
 /// and Maclaurin, whose next term is below `theta^3 / from^4` of the first.
-fn power_sum(from: u64, to: u64, theta: f64) -> f64 {
+pub(crate) fn power_sum(from: u64, to: u64, theta: f64) -> f64 {
     let term = |k: f64| k.powf(-theta);
     if from < EXACT_RANKS || to - from < 4 {
         return (from..to).map(|k| term(k as f64)).sum();

@@ -116,7 +116,7 @@ impl Access {
     fn writes(&self) -> f64 {
         match self.mix {
             Mix::Writes(share) => share,
-            Mix::Update => 1.0,
+            Mix::Update | Mix::NonTemporal => 1.0,
         }
     }
 }

@@ -84,6 +84,8 @@ pub enum Mix {
     Writes(f64),
     /// Each access reads and then writes what it read.
     Update,
+    /// Each access is a non-temporal store: it goes past the caches to memory.
+    NonTemporal,
 }
 
 /// Which byte is next.
@@ -150,6 +152,13 @@ impl Workload {
     #[must_use]
     pub fn duration(&self) -> Duration {
         self.phases.iter().map(|phase| phase.duration).sum()
+    }
+
+    /// Whether its stores go past the caches, all or some.
+    #[must_use]
+    pub fn is_non_temporal(&self) -> bool {
+        let mut accesses = self.phases.iter().flat_map(|phase| &phase.accesses);
+        accesses.any(|access| access.mix == Mix::NonTemporal)
     }
 
     /// Whether the description makes sense.

@@ -21,7 +21,7 @@
 //! bytes = "10GiB"     # to the area's end unless told
 //! pattern = "random"  # sequential, random, table, zipf, gaussian, scattered, drift
 //! weight = 1          # 1 unless told
-//! writes = 0.0        # share of the accesses, or "update"; 0 unless told
+//! writes = 0.0        # share of the accesses, "update" or "non-temporal"; 0 unless told
 //! hot = true          # overrules hot_share
 //! ```
 //!
@@ -236,7 +236,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// A share, or `"update"`.
+/// A share, or a word.
 #[derive(Clone, Copy)]
 struct Writes(Mix);
 
@@ -245,6 +245,7 @@ impl Serialize for Writes {
         match self.0 {
             Mix::Writes(share) => to.serialize_f64(share),
             Mix::Update => to.serialize_str("update"),
+            Mix::NonTemporal => to.serialize_str("non-temporal"),
         }
     }
 }
@@ -255,7 +256,7 @@ impl<'de> Deserialize<'de> for Writes {
         impl de::Visitor<'_> for Visitor {
             type Value = Writes;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a share within 0..1, or \"update\"")
+                f.write_str("a share within 0..1, \"update\" or \"non-temporal\"")
             }
             fn visit_f64<E: de::Error>(self, share: f64) -> std::result::Result<Writes, E> {
                 Ok(Writes(Mix::Writes(share)))
@@ -264,10 +265,10 @@ impl<'de> Deserialize<'de> for Writes {
                 Ok(Writes(Mix::Writes(share as f64)))
             }
             fn visit_str<E: de::Error>(self, text: &str) -> std::result::Result<Writes, E> {
-                if text == "update" {
-                    Ok(Writes(Mix::Update))
-                } else {
-                    Err(E::invalid_value(de::Unexpected::Str(text), &self))
+                match text {
+                    "update" => Ok(Writes(Mix::Update)),
+                    "non-temporal" => Ok(Writes(Mix::NonTemporal)),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
                 }
             }
         }
@@ -518,6 +519,13 @@ writes = "update"
             hot: None,
         };
         assert_eq!(phase.accesses, [expected]);
+    }
+
+    #[test]
+    fn stores_past_the_caches_have_a_word() {
+        let workload = parse("f", &TOML.replace("\"update\"", "\"non-temporal\"")).unwrap();
+        assert_eq!(workload.phases[0].accesses[0].mix, Mix::NonTemporal);
+        assert_eq!(parse("g", &to_toml(&workload)), Ok(workload));
     }
 
     #[test]

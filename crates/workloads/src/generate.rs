@@ -9,8 +9,10 @@
 //! | `zipf` | items by Zipf's law | `item`, `theta`, `scrambled` |
 //! | `gaussian` | items by a normal distribution | `item`, `mean`, `sd` |
 //! | `drift` | a hot window that moves on | `window`, `step`, `every` |
+//! | `neighbour` | non-temporal stores, by turns ([`crate::neighbour`]) | `bandwidth`, `on`, `off` |
+//! | `stand-in-…` | pages as hot by turns as an application's ([`crate::stand_in`]) | |
 //!
-//! Every one knows `space` (bytes of the one area), `time` (of a phase, or of all), `share` (of the
+//! All but the last two know `space` (bytes of the one area), `time` (of a phase, or of all), `share` (of the
 //! accesses that follow the pattern; the rest fall anywhere in the space; 1 unless told),
 //! `writes` (share of the accesses), `stride` (the hot range is swept, not random), `rate` (accesses
 //! a second), `hot_share`, `burst` and `seed`.
@@ -23,10 +25,23 @@ use crate::description::{
     Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Mix, Pattern, Phase, Workload,
 };
 use crate::spec::{Faulty, Keys};
+use crate::{neighbour, stand_in};
 
 /// The names that [`from_spec`] knows.
-pub const NAMES: [&str; 7] =
-    ["contiguous", "stairs", "needle", "scattered", "zipf", "gaussian", "drift"];
+pub const NAMES: [&str; 12] = [
+    "contiguous",
+    "stairs",
+    "needle",
+    "scattered",
+    "zipf",
+    "gaussian",
+    "drift",
+    "neighbour",
+    "stand-in-rubis",
+    "stand-in-specpower",
+    "stand-in-xalan",
+    "stand-in-lusearch",
+];
 
 /// Makes a workload from `NAME:key=value,…`.
 ///
@@ -46,19 +61,27 @@ fn build(spec: &str) -> Faulty<Workload> {
         return Err((1, format!("there is no workload `{name}`")));
     }
     let mut keys = Keys::read(rest, name.chars().count() + 2)?;
+    let workload = match name.strip_prefix("stand-in-") {
+        Some(application) => stand_in::build(application, &mut keys)?,
+        None if name == "neighbour" => neighbour::build(&mut keys)?,
+        None => pattern(name, &mut keys)?,
+    };
+    keys.all_used(name)?;
+    workload.check().map_err(|fault| (1, fault.what))?;
+    Ok(workload)
+}
+
+fn pattern(name: &str, keys: &mut Keys<'_>) -> Faulty<Workload> {
     let space = keys.bytes("space", 1 << 30)?;
     let area = Area { name: name.into(), bytes: space, content: None };
     let phases = keys.phases(name, space)?;
-    let workload = Workload {
+    Ok(Workload {
         name: name.into(),
         seed: keys.number("seed", 1)?,
         burst: keys.number("burst", DEFAULT_BURST)?,
         areas: vec![area],
         phases,
-    };
-    keys.all_used(name)?;
-    workload.check().map_err(|fault| (1, fault.what))?;
-    Ok(workload)
+    })
 }
 
 impl Keys<'_> {

@@ -3,12 +3,15 @@
 
 use tierscope_core::Rng;
 
+use crate::permutation::Shuffle;
+
 /// A share of the keys takes a share of the operations; both sides are uniform within.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Hotspot {
-    hot: Vec<u32>,
-    cold: Vec<u32>,
+    keys: u64,
+    hot: u64,
     hot_operations: f64,
+    order: Order,
 }
 
 /// How hot keys lie among the others.
@@ -20,68 +23,92 @@ pub enum Layout {
     Scattered(u64),
 }
 
+/// The keys in an order in which the hot ones come first.
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    From(u64),
+    Shuffled(Shuffle),
+}
+
 impl Hotspot {
     /// `hot_keys` and `hot_operations` are shares, 0..1. At least one key is hot, and so is a
     /// share of 0 of the operations possible: a control without a hot set.
     #[must_use]
-    pub fn new(keys: u32, hot_keys: f64, hot_operations: f64, layout: Layout) -> Self {
-        let count = ((f64::from(keys) * hot_keys).round() as u32).clamp(1, keys.max(1));
-        let mut order: Vec<u32> = (0..keys).collect();
-        match layout {
-            Layout::Run(begin) => {
-                order.rotate_left((f64::from(keys) * begin) as usize % keys.max(1) as usize);
-            }
-            Layout::Scattered(seed) => shuffle(&mut order, &mut Rng::seeded(seed)),
-        }
-        let cold = order.split_off(count as usize);
-        Hotspot { hot: order, cold, hot_operations }
+    pub fn new(keys: u64, hot_keys: f64, hot_operations: f64, layout: Layout) -> Self {
+        let keys = keys.max(1);
+        let hot = ((keys as f64 * hot_keys).round() as u64).clamp(1, keys);
+        let order = match layout {
+            Layout::Run(begin) => Order::From((keys as f64 * begin) as u64 % keys),
+            Layout::Scattered(seed) => Order::Shuffled(Shuffle::new(keys, seed)),
+        };
+        Hotspot { keys, hot, hot_operations, order }
     }
 
     /// The hot keys.
+    pub fn hot(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.hot).map(|place| self.key(place))
+    }
+
+    /// How many keys are hot.
     #[must_use]
-    pub fn hot(&self) -> &[u32] {
-        &self.hot
+    pub fn count(&self) -> u64 {
+        self.hot
+    }
+
+    /// Whether `key` is one of them.
+    #[must_use]
+    pub fn is_hot(&self, key: u64) -> bool {
+        let place = match self.order {
+            Order::From(begin) => (key + self.keys - begin) % self.keys,
+            Order::Shuffled(shuffle) => shuffle.back(key),
+        };
+        place < self.hot
     }
 
     /// Draws the next key.
-    pub fn next(&self, rng: &mut Rng) -> u32 {
-        let hot = self.cold.is_empty() || unit(rng) < self.hot_operations;
-        let side = if hot { &self.hot } else { &self.cold };
-        side[rng.below(side.len() as u64) as usize]
+    pub fn next(&self, rng: &mut Rng) -> u64 {
+        let cold = self.keys - self.hot;
+        let hot = cold == 0 || unit(rng) < self.hot_operations;
+        self.key(if hot { rng.below(self.hot) } else { self.hot + rng.below(cold) })
+    }
+
+    fn key(&self, place: u64) -> u64 {
+        match self.order {
+            Order::From(begin) => (begin + place) % self.keys,
+            Order::Shuffled(shuffle) => shuffle.forward(place),
+        }
     }
 }
 
 /// Uniform in 0..1.
-fn unit(rng: &mut Rng) -> f64 {
+pub(crate) fn unit(rng: &mut Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
-}
-
-/// Fisher and Yates.
-fn shuffle(items: &mut [u32], rng: &mut Rng) {
-    for i in (1..items.len()).rev() {
-        items.swap(i, rng.below(i as u64 + 1) as usize);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn hot(spot: Hotspot) -> Vec<u64> {
+        spot.hot().collect()
+    }
+
     #[test]
     fn a_run_of_hot_keys_wraps_around() {
-        assert_eq!(Hotspot::new(10, 0.3, 1.0, Layout::Run(0.5)).hot(), [5, 6, 7]);
-        assert_eq!(Hotspot::new(10, 0.3, 1.0, Layout::Run(0.9)).hot(), [9, 0, 1]);
+        assert_eq!(hot(Hotspot::new(10, 0.3, 1.0, Layout::Run(0.5))), [5, 6, 7]);
+        assert_eq!(hot(Hotspot::new(10, 0.3, 1.0, Layout::Run(0.9))), [9, 0, 1]);
     }
 
     #[test]
     fn scattered_keys_are_as_many_and_follow_the_seed() {
-        let hot = |seed| Hotspot::new(1000, 0.1, 1.0, Layout::Scattered(seed)).hot().to_vec();
-        let mut unique = hot(1);
+        let spot = |seed| Hotspot::new(1000, 0.1, 1.0, Layout::Scattered(seed));
+        let mut unique = hot(spot(1));
         unique.sort_unstable();
         unique.dedup();
         assert_eq!(unique.len(), 100);
-        assert_eq!(hot(1), hot(1));
-        assert_ne!(hot(1), hot(2));
+        assert_eq!(hot(spot(1)), hot(spot(1)));
+        assert_ne!(hot(spot(1)), hot(spot(2)));
+        assert!((0..1000).all(|key| spot(1).is_hot(key) == unique.contains(&key)));
     }
 
     // 90 % of 100,000 operations: 90,000 ± 95 (one sigma); six sigma are allowed.
@@ -98,5 +125,6 @@ mod tests {
         let spot = Hotspot::new(100, 0.1, 1.0, Layout::Run(0.2));
         let mut rng = Rng::seeded(3);
         assert!((0..1000).all(|_| (20..30).contains(&spot.next(&mut rng))));
+        assert!((0..100).all(|key| spot.is_hot(key) == (20..30).contains(&key)));
     }
 }

@@ -1,6 +1,6 @@
 //! A Redis server from its client's side: filled with marked values, then read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -93,13 +93,11 @@ impl Client {
     /// # Errors
     /// The server refuses, or the connection breaks.
     pub fn fill(&mut self, keys: u32, bytes: usize, spot: &Hotspot) -> Result<()> {
-        let mut hot = vec![false; keys as usize];
-        spot.hot().iter().for_each(|key| hot[*key as usize] = true);
         let mut data = vec![0; bytes];
         for first in (0..keys).step_by(PIPELINE as usize) {
             let batch = first..keys.min(first + PIPELINE);
             for key in batch.clone() {
-                value::fill(&mut data, key, hot[key as usize]);
+                value::fill(&mut data, key, spot.is_hot(key.into()));
                 let words: [&[u8]; 3] = [b"SET", &name(key), &data];
                 write_command(&mut self.to, &words).map_err(|e| self.broken(e))?;
             }
@@ -123,18 +121,18 @@ impl Client {
         duration: Duration,
     ) -> Result<LoadReport> {
         let mut rng = Rng::seeded(seed);
-        let is_hot: HashSet<u32> = spot.hot().iter().copied().collect();
         let mut replies: HashMap<u32, Reply> = HashMap::new();
         let (started, mut operations, mut hot_operations) = (Instant::now(), 0, 0);
         while started.elapsed() < duration {
-            let keys: [u32; PIPELINE as usize] = std::array::from_fn(|_| spot.next(&mut rng));
+            let keys: [u32; PIPELINE as usize] =
+                std::array::from_fn(|_| spot.next(&mut rng) as u32);
             for key in keys {
                 let words = [read.command(), &name(key)];
                 write_command(&mut self.to, &words).map_err(|e| self.broken(e))?;
             }
             self.flush()?;
             for key in keys {
-                let hot = is_hot.contains(&key);
+                let hot = spot.is_hot(key.into());
                 let reply = replies.entry(key).or_insert_with(|| read.reply(key, bytes, hot));
                 self.expect(key, reply)?;
                 hot_operations += u64::from(hot);

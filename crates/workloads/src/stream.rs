@@ -25,31 +25,47 @@ impl Touch {
     const READ: u64 = 1;
     const WRITE: u64 = 2;
     const LAST: u64 = 4;
+    const NON_TEMPORAL: u64 = 8;
 
     #[inline]
     fn new(address: u64, kind: u64) -> Self {
-        Self(address << 3 | kind)
+        Self(address << 4 | kind)
     }
 
-    /// A read of the byte at `address`, which lies below 2^61.
+    /// A read of the byte at `address`, which lies below 2^60.
     #[inline]
     #[must_use]
     pub fn read(address: u64) -> Self {
         Self::new(address, Self::READ)
     }
 
-    /// A write of the byte at `address`, which lies below 2^61.
+    /// A write of the byte at `address`, which lies below 2^60.
     #[inline]
     #[must_use]
     pub fn write(address: u64) -> Self {
         Self::new(address, Self::WRITE)
     }
 
-    /// A read of the byte at `address`, which lies below 2^61, and then a write of what came of it.
+    /// A read of the byte at `address`, which lies below 2^60, and then a write: what an atomic
+    /// operation does.
     #[inline]
     #[must_use]
     pub fn update(address: u64) -> Self {
         Self::new(address, Self::READ | Self::WRITE)
+    }
+
+    /// A write of the byte at `address`, which lies below 2^60, past the caches.
+    #[inline]
+    #[must_use]
+    pub fn non_temporal(address: u64) -> Self {
+        Self::new(address, Self::WRITE | Self::NON_TEMPORAL)
+    }
+
+    /// Whether it goes past the caches.
+    #[inline]
+    #[must_use]
+    pub fn is_non_temporal(self) -> bool {
+        self.0 & Self::NON_TEMPORAL != 0
     }
 
     /// The same access as the last of an operation: of a request to a store, say. Whoever carries
@@ -71,7 +87,7 @@ impl Touch {
     #[inline]
     #[must_use]
     pub fn address(self) -> u64 {
-        self.0 >> 3
+        self.0 >> 4
     }
 
     /// Address, kind and whether it is the last, in one word.
@@ -160,6 +176,7 @@ impl Kind {
                 Self { below: (share * 65_536.0).round() as u32, then: Touch::READ }
             }
             Mix::Update => Self { below: 0, then: Touch::READ | Touch::WRITE },
+            Mix::NonTemporal => Self { below: 0, then: Touch::WRITE | Touch::NON_TEMPORAL },
         }
     }
 
@@ -479,9 +496,9 @@ mod tests {
 
     #[test]
     fn the_last_access_is_the_same_access() {
-        let touch = Touch::write((1 << 61) - 1);
+        let touch = Touch::write((1 << 60) - 1);
         assert!(!touch.is_last() && touch.last().is_last());
-        assert_eq!((touch.last().address(), touch.last().writes()), ((1 << 61) - 1, true));
+        assert_eq!((touch.last().address(), touch.last().writes()), ((1 << 60) - 1, true));
         assert!(!touch.last().reads());
     }
 

@@ -72,6 +72,12 @@ impl Work {
         }
     }
 
+    /// Whether its stores go past the caches.
+    #[must_use]
+    pub fn is_non_temporal(&self) -> bool {
+        matches!(self, Work::Described(workload) if workload.is_non_temporal())
+    }
+
     /// Whether it can be started.
     ///
     /// # Errors

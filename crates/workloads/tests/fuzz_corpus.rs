@@ -5,6 +5,9 @@ use std::path::Path;
 #[path = "../../../fuzz/masim_input.rs"]
 mod masim_input;
 
+#[path = "../../../fuzz/spec_input.rs"]
+mod spec_input;
+
 fn corpus(name: &str) -> Vec<(String, Vec<u8>)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
     let entry = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -21,5 +24,14 @@ fn masim_configurations_are_read_or_refused() {
     assert!(seeds.len() >= 8);
     for (name, data) in seeds {
         assert_eq!(masim_input::read(&data).is_some(), name.starts_with("good"), "{name}");
+    }
+}
+
+#[test]
+fn lines_are_read_or_refused() {
+    let seeds = corpus("spec");
+    assert!(seeds.len() >= 12);
+    for (name, data) in seeds {
+        assert_eq!(spec_input::read(&data), name.starts_with("good"), "{name}");
     }
 }

@@ -4,5 +4,6 @@ mod apps;
 mod conformance;
 mod costs;
 mod stage;
+mod stores;
 mod telemetry;
 mod work;

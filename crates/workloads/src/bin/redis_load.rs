@@ -110,7 +110,7 @@ impl DataSet {
         }
         let layout =
             if self.scatter { Layout::Scattered(self.seed) } else { Layout::Run(self.hot_begin) };
-        Ok(Hotspot::new(self.keys, self.hot_keys, hot_operations, layout))
+        Ok(Hotspot::new(self.keys.into(), self.hot_keys, hot_operations, layout))
     }
 }
 

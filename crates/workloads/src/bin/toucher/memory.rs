@@ -213,6 +213,21 @@ pub(crate) fn touch(address: u64, read: bool, write: bool) {
     }
 }
 
+/// Stores to the line of `address`, which must be mapped by a [`Mapped`], past the caches; where there is
+/// no such instruction, to the byte as usual.
+#[inline]
+pub(crate) fn store_past(address: u64) {
+    #[cfg(target_arch = "x86_64")]
+    for word in 0..8 {
+        let at = (address & !63) + 8 * word;
+        // SAFETY: the line lies within a page of a mapping that is writable and lives as long as the
+        // process; what else touches it reads and writes whatever there is.
+        unsafe { std::arch::x86_64::_mm_stream_si64(at as *mut i64, address as i64) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    touch(address, false, true);
+}
+
 fn cannot(what: &str, area: &Area, cause: impl std::fmt::Display) -> Error {
     Error::new(
         ErrorKind::Other,

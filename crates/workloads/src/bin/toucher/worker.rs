@@ -10,7 +10,7 @@ use tierscope_workloads::truth_dir::{Pieces, Span, Tally};
 use tierscope_workloads::{Program, Stream, Touch, Workload};
 
 use crate::clock;
-use crate::memory::touch;
+use crate::memory::{store_past, touch};
 
 /// Accesses between two looks at the clock.
 const BATCH: usize = 512;
@@ -90,7 +90,10 @@ fn one_piece(shared: &Shared, stream: &mut Stream, span: &Span) -> (Tally, Time)
         };
         let batch = &mut batch[..count];
         stream.fill(batch);
-        batch.iter().for_each(|t| touch(t.address(), t.reads(), t.writes()));
+        batch.iter().for_each(|t| match t.is_non_temporal() {
+            true => store_past(t.address()),
+            false => touch(t.address(), t.reads(), t.writes()),
+        });
         tally.add(batch);
     }
 }

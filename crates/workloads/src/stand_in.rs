@@ -1,0 +1,225 @@
+//! Stand-ins for applications that cannot run here: **not** RUBiS, SPECpower, xalan or lusearch, but
+//! memory with the three kinds of pages that the MULTI-CLOCK paper (HPCA 2022, section II-A) tells from
+//! samples of theirs: some hot all the time, some hardly touched, and some *tier-friendly*: at times hot,
+//! at times not. Whatever comes of them says so: their names begin with `stand-in-`.
+//!
+//! The heat maps of the paper's figure 1 are pictures without numbers. So every number here is assumed:
+//! services under steady load (RUBiS, SPECpower) get long times and a large part that is always hot; programs
+//! that go through their input (xalan, lusearch) short times and more pages that take turns. All of them
+//! are keys, to be varied.
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `space` | bytes, 1GiB unless told |
+//! | `dram` | share of the bytes that is always hot |
+//! | `tier` | share of the bytes that is hot at times |
+//! | `groups` | parts of the latter that take turns, one after the other |
+//! | `every` | how long a turn is |
+//! | `ratio` | how many times hotter a byte is in its turn than out of it |
+//! | `writes` | share of the accesses |
+//! | `seed` | tells where in the space which pages lie |
+
+use std::time::Duration;
+
+use tierscope_core::Rng;
+
+use crate::Workload;
+use crate::description::{Access, Area, DEFAULT_HOT_SHARE, Mix, Pattern, Phase};
+use crate::spec::{Faulty, Keys};
+
+/// Parts of the space that are alike within: finer than any share told.
+const CHUNKS: u64 = 200;
+/// How hot bytes that hardly are touched are, where tier-friendly bytes out of their turn are 1.
+/// Assumed, for "very infrequent accesses" of the paper.
+const COLDER: f64 = 0.1;
+
+struct Assumed {
+    dram: f64,
+    tier: f64,
+    groups: u64,
+    every: Duration,
+    ratio: f64,
+    writes: f64,
+}
+
+fn assumed(application: &str) -> Assumed {
+    let secs = Duration::from_secs;
+    match application {
+        "rubis" => {
+            Assumed { dram: 0.15, tier: 0.3, groups: 4, every: secs(20), ratio: 20.0, writes: 0.2 }
+        }
+        "specpower" => {
+            Assumed { dram: 0.25, tier: 0.2, groups: 4, every: secs(30), ratio: 10.0, writes: 0.3 }
+        }
+        "xalan" => {
+            Assumed { dram: 0.05, tier: 0.5, groups: 10, every: secs(5), ratio: 40.0, writes: 0.4 }
+        }
+        _ => Assumed { dram: 0.1, tier: 0.4, groups: 8, every: secs(5), ratio: 40.0, writes: 0.3 },
+    }
+}
+
+pub(crate) fn build(application: &str, keys: &mut Keys<'_>) -> Faulty<Workload> {
+    let given = assumed(application);
+    let space = keys.bytes("space", 1 << 30)?;
+    let told = Assumed {
+        dram: keys.number("dram", given.dram)?,
+        tier: keys.number("tier", given.tier)?,
+        groups: keys.number("groups", given.groups)?,
+        every: keys.time("every", given.every)?,
+        ratio: keys.number("ratio", given.ratio)?,
+        writes: keys.number("writes", given.writes)?,
+    };
+    let seed = keys.number("seed", 1)?;
+    check(&told, space).map_err(|what| (1, what))?;
+    let places = Places::draw(&told, seed);
+    let name = format!("stand-in-{application}");
+    let phase = |turn: u64| Phase {
+        name: format!("{name}, turn {turn}"),
+        duration: told.every,
+        rate: None,
+        hot_share: DEFAULT_HOT_SHARE,
+        accesses: places.accesses(&told, space, turn),
+    };
+    Ok(Workload {
+        phases: (0..told.groups).map(phase).collect(),
+        areas: vec![Area { name: name.clone(), bytes: space, content: None }],
+        seed,
+        burst: 1,
+        name,
+    })
+}
+
+fn check(told: &Assumed, space: u64) -> Result<(), String> {
+    let share = |share: f64| (0.0..=1.0).contains(&share);
+    if !(share(told.dram) && share(told.tier) && told.dram + told.tier <= 1.0) {
+        return Err("dram and tier are shares within 0..1, together at most 1".into());
+    }
+    if told.groups == 0 || told.groups > (told.tier * CHUNKS as f64) as u64 {
+        return Err(format!("1 to {} groups fit into tier", (told.tier * CHUNKS as f64) as u64));
+    }
+    if !(told.ratio >= 1.0 && told.ratio <= 1e6) {
+        return Err("ratio is a number from 1 to 1000000".into());
+    }
+    if space < CHUNKS {
+        return Err(format!("space is at least {CHUNKS} bytes"));
+    }
+    Ok(())
+}
+
+/// Which chunks are of which kind.
+struct Places {
+    dram: Vec<u64>,
+    groups: Vec<Vec<u64>>,
+    cold: Vec<u64>,
+}
+
+impl Places {
+    fn draw(told: &Assumed, seed: u64) -> Self {
+        let mut order: Vec<u64> = (0..CHUNKS).collect();
+        let mut rng = Rng::seeded(seed);
+        for last in (1..order.len()).rev() {
+            order.swap(last, rng.below(last as u64 + 1) as usize);
+        }
+        let count = |share: f64| (share * CHUNKS as f64).round() as usize;
+        let (dram, tier) =
+            (count(told.dram), count(told.tier).min(CHUNKS as usize - count(told.dram)));
+        let each = |group: u64| tier * group as usize / told.groups as usize;
+        let groups = (0..told.groups).map(|g| order[dram..][each(g)..each(g + 1)].to_vec());
+        Self {
+            groups: groups.collect(),
+            cold: order[dram + tier..].to_vec(),
+            dram: order[..dram].to_vec(),
+        }
+    }
+
+    /// One access a chunk; its weight is its heat.
+    fn accesses(&self, told: &Assumed, space: u64, turn: u64) -> Vec<Access> {
+        let chunk = space / CHUNKS;
+        let mix = Mix::Writes(told.writes);
+        let access = |at: u64, weight: f64| Access {
+            area: 0,
+            from: at * chunk,
+            bytes: if at + 1 == CHUNKS { space - at * chunk } else { chunk },
+            pattern: Pattern::Random,
+            weight,
+            mix,
+            hot: None,
+        };
+        let mut accesses: Vec<Access> =
+            self.dram.iter().map(|at| access(*at, told.ratio)).collect();
+        for (group, chunks) in (0..).zip(&self.groups) {
+            let weight = if group == turn { told.ratio } else { 1.0 };
+            accesses.extend(chunks.iter().map(|at| access(*at, weight)));
+        }
+        accesses.extend(self.cold.iter().map(|at| access(*at, COLDER)));
+        accesses.sort_by_key(|access| access.from);
+        accesses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::generate::from_spec;
+    use crate::{Program, Stream, Touch};
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    const ALL: [&str; 4] =
+        ["stand-in-rubis", "stand-in-specpower", "stand-in-xalan", "stand-in-lusearch"];
+
+    #[test]
+    fn every_name_says_what_they_are() {
+        for spec in ALL {
+            let workload = from_spec(spec).unwrap();
+            assert_eq!(workload.name, spec);
+            assert!(workload.areas.iter().all(|area| area.name.starts_with("stand-in-")));
+            assert!(workload.phases.iter().all(|phase| phase.name.starts_with("stand-in-")));
+        }
+        assert!(from_spec("stand-in-h2").is_err());
+        assert!(from_spec("stand-in-xalan:dram=0.9,tier=0.5").is_err());
+        assert!(from_spec("stand-in-xalan:groups=0").is_err());
+    }
+
+    // 1 of 10 chunks always, 3 at times, in 3 turns, of 200: 20 and 20 of 60 hot, 40 of them warm.
+    #[test]
+    fn some_bytes_take_turns() {
+        let spec = "stand-in-rubis:dram=0.1,tier=0.3,groups=3,ratio=8,space=200KiB";
+        let workload = from_spec(spec).unwrap();
+        let hot: Vec<Vec<u64>> = workload
+            .phases
+            .iter()
+            .map(|p| p.accesses.iter().filter(|a| a.weight == 8.0).map(|a| a.from).collect())
+            .collect();
+        assert!(hot.iter().all(|turn| turn.len() == 40));
+        let always = hot[0].iter().filter(|at| hot[1].contains(at) && hot[2].contains(at)).count();
+        assert_eq!(always, 20);
+        let warm = workload.phases[0].accesses.iter().filter(|a| a.weight == 1.0).count();
+        assert_eq!((warm, workload.phases[0].accesses.len()), (40, 200));
+    }
+
+    // What the paper's figure 2 says: pages accessed more than once in a window are accessed more often
+    // in the next window than pages accessed once. 2000 pages, 4000 accesses a window, a turn.
+    #[test]
+    fn pages_seen_more_than_once_are_hotter_later() {
+        for spec in ALL {
+            let workload = from_spec(&format!("{spec}:space=8000KiB")).unwrap();
+            let mut stream = Stream::new(&Arc::new(Program::new(&workload)), &[0], 1, 0, 1);
+            let mut window = || {
+                let mut touches = vec![Touch::default(); 4000];
+                stream.fill(&mut touches);
+                let mut pages: HashMap<u64, u32> = HashMap::new();
+                touches.iter().for_each(|t| *pages.entry(t.address() / 4096).or_default() += 1);
+                pages
+            };
+            let (seen, later) = (window(), window());
+            let mean = |often: fn(u32) -> bool| {
+                let pages: Vec<u64> =
+                    seen.iter().filter(|page| often(*page.1)).map(|page| *page.0).collect();
+                let sum: u32 = pages.iter().filter_map(|page| later.get(page)).sum();
+                f64::from(sum) / pages.len() as f64
+            };
+            let (once, more) = (mean(|n| n == 1), mean(|n| n > 1));
+            assert!(more > 2.0 * once, "{spec}: {once} after once, {more} after more");
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! A store like FASTER (Chandramouli et al., SIGMOD 2018): a hash index over a log in memory whose newest
+//! part is changed in place.
+//!
+//! From the paper and its C++ source (core/hash_bucket.h, record.h, persistent_memory_malloc.h,
+//! benchmark-dir): buckets of a cache line with seven entries of eight bytes and a link to an overflow bucket;
+//! half as many buckets as keys, as a power of two. An entry is an address of 48 bits and a tag of 14;
+//! keys of one bucket and tag share it, and are found by following the previous addresses of records. A
+//! record is a header of eight bytes, key and value, eight-byte aligned; pages are 32 MiB. Records in the newest
+//! 90 % of the log are changed in place, older ones copied to the tail (read-copy-update).
+//!
+//! The whole log is in memory, as the NEMO paper runs it. When its pages run out, the oldest is
+//! compacted: its live records are appended anew.
+
+use super::hashed::{Changed, Hashed, log2_up};
+use super::heat::Heat;
+use super::heat::lines;
+use super::tape::Tape;
+use super::{Plan, Store, area};
+use crate::description::Area;
+use crate::permutation::mixed;
+
+const BUCKET: u64 = 64;
+const ENTRIES: usize = 7;
+const RECORD_HEADER: u64 = 8;
+/// `Address::kOffsetBits` is 25.
+const PAGE: u64 = 32 << 20;
+const TAG_BITS: u32 = 14;
+/// The mutable fraction of the log, unless told.
+pub(super) const MUTABLE: f64 = 0.9;
+/// Records of the oldest page that are looked at with each append, once pages run out.
+const COMPACTED: u64 = 4;
+
+const INDEX: usize = 0;
+const OVERFLOW: usize = 1;
+const TAIL: usize = 2;
+const LOG: usize = 3;
+
+/// Sizes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    plan: Plan,
+    buckets: u32,
+    record: u64,
+    page: u64,
+    per: u64,
+    pages: u64,
+    mutable_pages: u64,
+}
+
+impl Layout {
+    /// With a log of `log` bytes, or of what makes all of the data mutable by default, of which a share
+    /// is `mutable`.
+    ///
+    /// # Errors
+    /// The data do not fit into it.
+    pub(super) fn new(plan: Plan, log: Option<u64>, mutable: f64) -> Result<Self, String> {
+        if !(0.0..=1.0).contains(&mutable) {
+            return Err("mutable is a share within 0..1".into());
+        }
+        let record = (RECORD_HEADER + plan.key + plan.value).next_multiple_of(8);
+        // Small stores have small pages, a sixteenth of the data. Assumed: the source's are of one size.
+        let page = PAGE.min((plan.most() * record / 16).next_power_of_two()).max(record);
+        let per = page / record;
+        let needed = plan.most().div_ceil(per);
+        let pages = log.map_or((needed as f64 / MUTABLE).ceil() as u64 + 4, |log| log / page);
+        if pages < needed + needed / 10 + 4 {
+            let least = (needed + needed / 10 + 4) * page;
+            return Err(format!("the log must hold the data and a tenth more: {least} bytes"));
+        }
+        let buckets = log2_up(plan.most().div_ceil(2));
+        let mutable_pages = (pages as f64 * mutable) as u64;
+        Ok(Self { plan, buckets, record, page, per, pages, mutable_pages })
+    }
+
+    pub(super) fn areas(&self) -> Vec<Area> {
+        vec![
+            area("index", BUCKET << self.buckets),
+            area("overflow", BUCKET * self.overflows()),
+            area("tail", 4096),
+            area("log", self.pages * self.page),
+        ]
+    }
+
+    fn overflows(&self) -> u64 {
+        ((1u64 << self.buckets) / 8).max(64)
+    }
+
+    pub(super) fn at(&self, slot: u64) -> u64 {
+        (slot / self.per) % self.pages * self.page + slot % self.per * self.record
+    }
+
+    /// Whether every record of a load lies in the mutable part.
+    pub(super) fn all_mutable(&self) -> bool {
+        self.plan.most().div_ceil(self.per) < self.mutable_pages
+    }
+
+    /// What a read touches.
+    pub(super) fn heat(&self) -> Vec<Heat> {
+        let key = RECORD_HEADER + self.plan.key;
+        let record = lines(key) + lines(self.plan.value);
+        vec![Heat::anywhere(INDEX, 1.0), Heat::by_key(LOG, record, self.per, self.page)]
+    }
+}
+
+/// An entry of the index: records of one tag, the newest first.
+#[derive(Clone, Debug)]
+struct Entry {
+    tag: u64,
+    records: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    key: u64,
+    value: u64,
+}
+
+/// The store.
+#[derive(Debug)]
+pub(super) struct Faster {
+    layout: Layout,
+    hashed: Hashed,
+    index: Changed<Vec<Entry>>,
+    records: Changed<Record>,
+    tail: u64,
+    /// The oldest record that is still there; its page begins with it.
+    head: u64,
+    compacted: u64,
+}
+
+fn tag(key: u64) -> u64 {
+    mixed(key) >> (64 - TAG_BITS)
+}
+
+impl Faster {
+    /// After the keys `0..loaded` were inserted in order.
+    pub(super) fn new(layout: Layout, loaded: u64) -> Self {
+        Self {
+            layout,
+            hashed: Hashed::new(layout.buckets, layout.plan.most(), loaded),
+            index: Changed::default(),
+            records: Changed::default(),
+            tail: loaded,
+            head: 0,
+            compacted: 0,
+        }
+    }
+
+    fn record(&self, slot: u64) -> Record {
+        self.records.get(slot).copied().unwrap_or(Record { key: slot, value: slot })
+    }
+
+    fn initial(hashed: &Hashed, bucket: u64) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = Vec::new();
+        for key in hashed.loaded(bucket) {
+            match entries.iter_mut().find(|entry| entry.tag == tag(key)) {
+                Some(entry) => entry.records.insert(0, key),
+                None => entries.push(Entry { tag: tag(key), records: vec![key] }),
+            }
+        }
+        entries
+    }
+
+    /// Reads the bucket, and its overflow bucket if the entry is there or nowhere.
+    fn read_index(&self, bucket: u64, entry: Option<usize>, entries: usize, tape: &mut Tape) {
+        tape.read(INDEX, bucket * BUCKET, BUCKET);
+        if entries > ENTRIES && entry.is_none_or(|at| at >= ENTRIES) {
+            tape.read(OVERFLOW, self.overflow(bucket), BUCKET);
+        }
+    }
+
+    fn overflow(&self, bucket: u64) -> u64 {
+        bucket % self.layout.overflows() * BUCKET
+    }
+
+    /// The newest record of a key.
+    fn find(&self, key: u64, tape: &mut Tape) -> Option<u64> {
+        let bucket = self.hashed.bucket(key);
+        let entries = self.index.look(bucket, || Self::initial(&self.hashed, bucket));
+        let at = entries.iter().position(|entry| entry.tag == tag(key));
+        self.read_index(bucket, at, entries.len(), tape);
+        let live = entries[at?].records.iter().filter(|slot| **slot >= self.head);
+        for slot in live {
+            tape.read(LOG, self.layout.at(*slot), RECORD_HEADER + self.layout.plan.key);
+            if self.record(*slot).key == key {
+                return Some(*slot);
+            }
+        }
+        None
+    }
+
+    /// Whether a record may be changed where it is.
+    fn is_mutable(&self, slot: u64) -> bool {
+        let page = |slot: u64| slot / self.layout.per;
+        page(self.tail) - page(slot) < self.layout.mutable_pages
+    }
+
+    fn write_value(&mut self, slot: u64, record: Record, tape: &mut Tape) {
+        self.records.set(slot, record);
+        let value = RECORD_HEADER + self.layout.plan.key;
+        tape.write(LOG, self.layout.at(slot) + value, self.layout.plan.value);
+    }
+
+    fn append(&mut self, record: Record, tape: &mut Tape) {
+        let slot = self.tail;
+        self.tail += 1;
+        tape.update(TAIL, 0);
+        self.records.set(slot, record);
+        tape.write(LOG, self.layout.at(slot), self.layout.record);
+        let (bucket, head) = (self.hashed.bucket(record.key), self.head);
+        let overflow = self.overflow(bucket);
+        let entries = self.index.entry(bucket, || Self::initial(&self.hashed, bucket));
+        let at = entries.iter().position(|entry| entry.tag == tag(record.key));
+        let at = at.unwrap_or_else(|| {
+            entries.push(Entry { tag: tag(record.key), records: Vec::new() });
+            entries.len() - 1
+        });
+        entries[at].records.retain(|old| *old >= head);
+        entries[at].records.insert(0, slot);
+        match at {
+            0..ENTRIES => tape.update(INDEX, bucket * BUCKET + 8 * at as u64),
+            _ => tape.update(OVERFLOW, overflow + 8 * (at - ENTRIES) as u64 % BUCKET),
+        }
+    }
+
+    /// Makes room at the head while pages run out.
+    fn compact(&mut self, tape: &mut Tape) {
+        let (per, pages) = (self.layout.per, self.layout.pages);
+        let used = |store: &Self| (store.tail + COMPACTED) / per - store.head / per + 1;
+        let mut budget = COMPACTED;
+        // The tail may not enter the head's page.
+        while used(self) + 2 > pages && (budget > 0 || used(self) > pages - 1) {
+            let slot = self.head + self.compacted;
+            let record = self.record(slot);
+            tape.read(LOG, self.layout.at(slot), RECORD_HEADER + self.layout.plan.key);
+            if self.find(record.key, tape) == Some(slot) {
+                tape.read(LOG, self.layout.at(slot), self.layout.record);
+                self.append(record, tape);
+            }
+            self.compacted += 1;
+            budget = budget.saturating_sub(1);
+            if self.compacted == per {
+                (self.head..self.head + per).for_each(|old| self.records.forget(old));
+                self.head += per;
+                self.compacted = 0;
+            }
+        }
+    }
+}
+
+impl Store for Faster {
+    fn get(&mut self, key: u64, tape: &mut Tape) -> Option<u64> {
+        let slot = self.find(key, tape)?;
+        let value = RECORD_HEADER + self.layout.plan.key;
+        tape.read(LOG, self.layout.at(slot) + value, self.layout.plan.value);
+        Some(self.record(slot).value)
+    }
+
+    fn put(&mut self, key: u64, value: u64, _core: usize, tape: &mut Tape) -> bool {
+        let found = self.find(key, tape);
+        match found.filter(|slot| self.is_mutable(*slot)) {
+            Some(slot) => self.write_value(slot, Record { key, value }, tape),
+            None => {
+                self.compact(tape);
+                self.append(Record { key, value }, tape);
+            }
+        }
+        true
+    }
+
+    fn modify(&mut self, key: u64, value: u64, _core: usize, tape: &mut Tape) -> Option<u64> {
+        let slot = self.find(key, tape)?;
+        let old = self.record(slot).value;
+        let from = RECORD_HEADER + self.layout.plan.key;
+        tape.read(LOG, self.layout.at(slot) + from, self.layout.plan.value);
+        if self.is_mutable(slot) {
+            self.write_value(slot, Record { key, value }, tape);
+        } else {
+            self.compact(tape);
+            self.append(Record { key, value }, tape);
+        }
+        Some(old)
+    }
+}

@@ -1,0 +1,288 @@
+//! A store like memcached, as the MULTI-CLOCK paper and the Telescope article run it.
+//!
+//! From its source (memcached.h, items.c, slabs.c, assoc.c; 1.6): a table of chains, the newest item
+//! first, of which items are at most 1.5 per bucket; an item is a header of 48 bytes, 8 bytes of CAS, the
+//! key with a zero, 4 bytes of flags, the value and a line end. Items lie in chunks of size classes, each 1.25 times
+//! the one before, in pages of 1 MiB whose chunks are handed out from the last to the first; freed chunks are
+//! used again, the last one first. What is larger than half a page is a header and chunks of 512 KiB. A changed
+//! value is another item. Items of a class are linked in the order in which they were set. There is memory
+//! for all of them, so none is evicted.
+//!
+//! Left out: the maintainer thread, which moves items between the hot, warm and cold lists of a class,
+//! and the connection's buffers.
+
+use super::hashed::{Changed, Hashed, log2_up};
+use super::heat::Heat;
+use super::heat::lines;
+use super::tape::Tape;
+use super::{Plan, Store, area};
+use crate::description::Area;
+
+/// `struct _stritem` with its CAS.
+const HEADER: u64 = 56;
+const NEXT: u64 = 0;
+const PREVIOUS: u64 = 8;
+const CHAIN: u64 = 16;
+const REFCOUNT: u64 = 36;
+/// `struct _strchunk`.
+const CHUNK_HEADER: u64 = 48;
+const POINTER: u64 = 8;
+/// `settings.slab_page_size`, `slab_chunk_size_max`, `factor`, and the smallest chunk
+/// (`settings.chunk_size` and the header).
+const PAGE: u64 = 1 << 20;
+const LARGEST: u64 = PAGE / 2;
+const FACTOR: f64 = 1.25;
+const SMALLEST: u64 = 96;
+/// `hashpower` unless told.
+const LEAST_BUCKETS: u32 = 16;
+const NONE: u64 = u64::MAX;
+
+const TABLE: usize = 0;
+const SLABS: usize = 1;
+const CHUNKS: usize = 2;
+
+/// Sizes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    plan: Plan,
+    buckets: u32,
+    /// Bytes of an item's chunk, of its header's if it is large.
+    chunk: u64,
+    per: u64,
+    /// Chunks of a large item besides its header.
+    more: u64,
+    slots: u64,
+}
+
+impl Layout {
+    pub(super) fn new(plan: Plan) -> Self {
+        let item = HEADER + plan.key + 1 + 4 + plan.value + 2;
+        let (chunk, more) = match item {
+            0..=LARGEST => (class(item), 0),
+            _ => (
+                class(HEADER + plan.key + 1 + 4 + CHUNK_HEADER),
+                (plan.value + 2).div_ceil(LARGEST - CHUNK_HEADER),
+            ),
+        };
+        let per = PAGE / chunk;
+        // One more than items: a new value is set before the old one is freed.
+        let slots = (plan.most() + 1).next_multiple_of(per);
+        let buckets = log2_up((plan.most() * 2).div_ceil(3)).max(LEAST_BUCKETS);
+        Self { plan, buckets, chunk, per, more, slots }
+    }
+
+    pub(super) fn areas(&self) -> Vec<Area> {
+        let mut areas = vec![
+            area("table", POINTER << self.buckets),
+            area("slabs", self.slots / self.per * PAGE),
+        ];
+        if self.more > 0 {
+            areas.push(area("chunks", self.slots * self.more * LARGEST));
+        }
+        areas
+    }
+
+    /// Where a slot's chunk begins: a page's chunks are used from its end.
+    pub(super) fn at(&self, slot: u64) -> u64 {
+        slot / self.per * PAGE + (self.per - 1 - slot % self.per) * self.chunk
+    }
+
+    /// What a read touches.
+    pub(super) fn heat(&self) -> Vec<Heat> {
+        // Header and key, of the item and of half of the others in its chain; two changes of the reference
+        // count.
+        let (found, value) = (lines(HEADER - CHAIN + self.plan.key), lines(self.plan.value));
+        let others = self.plan.keys as f64 / (1u64 << self.buckets) as f64 / 2.0;
+        let head = 2.0 + found;
+        let slabs = |touches| Heat::by_key(SLABS, touches, self.per, PAGE);
+        let used = self.plan.keys.div_ceil(self.per) * PAGE;
+        let mut heat =
+            vec![Heat::anywhere(TABLE, 1.0), Heat::within(SLABS, others * found, 0, used)];
+        match self.more {
+            0 => heat.push(slabs(head + value)),
+            more => heat.extend([
+                slabs(head),
+                Heat::by_key(CHUNKS, more as f64 + value, 1, more * LARGEST),
+            ]),
+        }
+        heat
+    }
+}
+
+/// The smallest size class that holds so many bytes.
+fn class(bytes: u64) -> u64 {
+    let mut size = SMALLEST;
+    while size < bytes && size < LARGEST {
+        size = ((size as f64 * FACTOR) as u64).next_multiple_of(8).min(LARGEST);
+    }
+    size
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    key: u64,
+    value: u64,
+}
+
+/// Neighbours in the list of a class: towards the tail and towards the head.
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    next: u64,
+    previous: u64,
+}
+
+/// The store.
+#[derive(Debug)]
+pub(super) struct Memcached {
+    layout: Layout,
+    hashed: Hashed,
+    loaded: u64,
+    chains: Changed<Vec<u64>>,
+    items: Changed<Item>,
+    links: Changed<Links>,
+    head: u64,
+    fresh: u64,
+    free: Vec<u64>,
+}
+
+impl Memcached {
+    /// After the keys `0..loaded` were set in order.
+    pub(super) fn new(layout: Layout, loaded: u64) -> Self {
+        Self {
+            layout,
+            hashed: Hashed::new(layout.buckets, layout.plan.most(), loaded),
+            loaded,
+            chains: Changed::default(),
+            items: Changed::default(),
+            links: Changed::default(),
+            head: loaded.checked_sub(1).unwrap_or(NONE),
+            fresh: loaded,
+            free: Vec::new(),
+        }
+    }
+
+    fn item(&self, slot: u64) -> Item {
+        self.items.get(slot).copied().unwrap_or(Item { key: slot, value: slot })
+    }
+
+    fn link(&self, slot: u64) -> Links {
+        let loaded = || Links {
+            next: slot.checked_sub(1).unwrap_or(NONE),
+            previous: if slot + 1 < self.loaded { slot + 1 } else { NONE },
+        };
+        self.links.get(slot).copied().unwrap_or_else(loaded)
+    }
+
+    fn chain(hashed: &Hashed, bucket: u64) -> Vec<u64> {
+        let mut chain = hashed.loaded(bucket);
+        chain.reverse();
+        chain
+    }
+
+    /// Follows a chain to a key: its item, and the one before it.
+    fn find(&self, key: u64, tape: &mut Tape) -> Option<(u64, Option<u64>)> {
+        let bucket = self.hashed.bucket(key);
+        tape.read(TABLE, bucket * POINTER, POINTER);
+        let mut before = None;
+        for slot in self.chains.look(bucket, || Self::chain(&self.hashed, bucket)).iter() {
+            tape.read(SLABS, self.layout.at(*slot) + CHAIN, HEADER - CHAIN + self.layout.plan.key);
+            if self.item(*slot).key == key {
+                return Some((*slot, before));
+            }
+            before = Some(*slot);
+        }
+        None
+    }
+
+    /// A chunk for an item; a page that is new is cut into chunks first.
+    fn allocate(&mut self, tape: &mut Tape) -> u64 {
+        if let Some(slot) = self.free.pop() {
+            tape.read(SLABS, self.layout.at(slot), POINTER);
+            return slot;
+        }
+        let slot = self.fresh;
+        self.fresh += 1;
+        if slot.is_multiple_of(self.layout.per) {
+            (slot..slot + self.layout.per)
+                .for_each(|cut| tape.write(SLABS, self.layout.at(cut), HEADER));
+        }
+        slot
+    }
+
+    /// Writes the parts of a value.
+    fn value(&self, slot: u64, tape: &mut Tape, touch: fn(&mut Tape, usize, u64, u64)) {
+        let (layout, plan) = (&self.layout, &self.layout.plan);
+        if layout.more == 0 {
+            return touch(tape, SLABS, layout.at(slot) + HEADER + plan.key + 5, plan.value);
+        }
+        let (mut left, first) = (plan.value, slot * layout.more);
+        for chunk in first..first + layout.more {
+            let bytes = left.min(LARGEST - CHUNK_HEADER);
+            touch(tape, CHUNKS, chunk * LARGEST, CHUNK_HEADER + bytes);
+            left -= bytes;
+        }
+    }
+
+    /// The item becomes the first of its chain and of its list.
+    fn insert(&mut self, slot: u64, item: Item, tape: &mut Tape) {
+        self.items.set(slot, item);
+        let bucket = self.hashed.bucket(item.key);
+        self.chains.entry(bucket, || Self::chain(&self.hashed, bucket)).insert(0, slot);
+        tape.write(TABLE, bucket * POINTER, POINTER);
+        self.links.set(slot, Links { next: self.head, previous: NONE });
+        tape.write(SLABS, self.layout.at(slot) + NEXT, CHAIN);
+        if self.head != NONE {
+            self.links.set(self.head, Links { previous: slot, ..self.link(self.head) });
+            tape.write(SLABS, self.layout.at(self.head) + PREVIOUS, POINTER);
+        }
+        self.head = slot;
+    }
+
+    /// The item leaves its chain, in which `before` refers to it, and its list; its chunk is free.
+    fn unlink(&mut self, slot: u64, before: Option<u64>, tape: &mut Tape) {
+        let bucket = self.hashed.bucket(self.item(slot).key);
+        self.chains
+            .entry(bucket, || Self::chain(&self.hashed, bucket))
+            .retain(|other| *other != slot);
+        match before {
+            Some(before) => tape.write(SLABS, self.layout.at(before) + CHAIN, POINTER),
+            None => tape.write(TABLE, bucket * POINTER, POINTER),
+        }
+        let Links { next, previous } = self.link(slot);
+        match previous {
+            NONE => self.head = next,
+            newer => {
+                self.links.set(newer, Links { next, ..self.link(newer) });
+                tape.write(SLABS, self.layout.at(newer) + NEXT, POINTER);
+            }
+        }
+        if next != NONE {
+            self.links.set(next, Links { previous, ..self.link(next) });
+            tape.write(SLABS, self.layout.at(next) + PREVIOUS, POINTER);
+        }
+        tape.write(SLABS, self.layout.at(slot), HEADER);
+        self.free.push(slot);
+    }
+}
+
+impl Store for Memcached {
+    fn get(&mut self, key: u64, tape: &mut Tape) -> Option<u64> {
+        let (slot, _) = self.find(key, tape)?;
+        tape.update(SLABS, self.layout.at(slot) + REFCOUNT);
+        self.value(slot, tape, Tape::read);
+        tape.update(SLABS, self.layout.at(slot) + REFCOUNT);
+        Some(self.item(slot).value)
+    }
+
+    fn put(&mut self, key: u64, value: u64, _core: usize, tape: &mut Tape) -> bool {
+        let slot = self.allocate(tape);
+        tape.write(SLABS, self.layout.at(slot), HEADER + self.layout.plan.key + 5);
+        self.value(slot, tape, Tape::write);
+        let old = self.find(key, tape);
+        if let Some((old, before)) = old {
+            self.unlink(old, before, tape);
+        }
+        self.insert(slot, Item { key, value }, tape);
+        true
+    }
+}

@@ -1,0 +1,433 @@
+//! Stores of keys and values that really keep them, and the clients that ask them: programs
+//! ([`crate::App`]) by a line such as `memcached:keys=200000,value=5MB,dist=gaussian:sd=100`.
+//!
+//! | name | like | index | values |
+//! |---|---|---|---|
+//! | `flexkvs` | FlexKVS | buckets of five items | a log of segments, cleaned |
+//! | `faster` | FASTER | buckets of seven entries | a log whose newest part is changed in place |
+//! | `silo` | Silo | a tree of 15 keys a node | records with versions, read and changed by transactions |
+//! | `memcached` | memcached | chains | chunks of size classes |
+//! | `redis` | Redis | chains of entries | strings in the allocator's size classes |
+//!
+//! Each one's file names its sources and what it leaves out. A store does what its original does: a
+//! value set is the value got, and the accesses are those of finding, copying and keeping it, by cache
+//! line and in order. Parsing and the network are left out. Neither keys nor values are
+//! kept on the host, and of the index only what changed since the load: terabytes cost nothing but
+//! their changes.
+//!
+//! | key | meaning | unless told |
+//! |---|---|---|
+//! | `keys` | records that are there at the beginning | 1000000 |
+//! | `value` | bytes of a value | 1000: ten fields of 100 as YCSB's |
+//! | `key` | bytes of a key | 23: YCSB's `user` and a number; 8 in `faster` and `silo` |
+//! | `ycsb` | requests as of workload `a` to `f`, or `w`: writes only | `c` |
+//! | `updates` | share of updates, the rest reads; instead of `ycsb` | |
+//! | `dist` | which keys: [`Law::parse`] | as the workload's |
+//! | `shift`, `every` | the hot keys move on by so many keys, so often | never, 120s |
+//! | `inserts` | records for which there is room besides | a tenth of `keys` where the workload inserts |
+//! | `load` | the records are inserted first (`true`), or there from the beginning | `false` |
+//! | `requests` | of every thread, after which it ends | for ever |
+//! | `segment` | bytes of a segment: `flexkvs` alone | 256KiB |
+//! | `log` | bytes of the log: `faster` alone | the data and a ninth: all is changed in place |
+//! | `mutable` | share of the log that is changed in place: `faster` alone | 0.9 |
+//!
+//! Scans (workload `e`) are for `silo` alone: the others have no order of keys.
+
+mod faster;
+mod flexkvs;
+mod hashed;
+mod heat;
+mod memcached;
+mod redis;
+mod silo;
+mod tape;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tierscope_core::{Error, ErrorKind, Result, Rng};
+
+use self::tape::Tape;
+use crate::app::{App, Lane, Next};
+use crate::description::{Area, MAX_BYTES};
+use crate::keys::{Chooser, Law, Shift, YCSB_THETA};
+use crate::spec::{Faulty, Keys};
+use crate::units::about_bytes;
+use crate::ycsb::{Client, Mix, Request};
+use crate::{Touch, Workload};
+
+/// The names that [`from_spec`] knows.
+pub const NAMES: [&str; 5] = ["flexkvs", "faster", "silo", "memcached", "redis"];
+
+/// What every store does. Keys are numbers below [`Plan::most`]; a value is told by a number too.
+trait Store: Debug + Send {
+    /// The value of a key.
+    fn get(&mut self, key: u64, tape: &mut Tape) -> Option<u64>;
+
+    /// Sets the value of a key, new or not, for the thread `core`; false if there is no room.
+    fn put(&mut self, key: u64, value: u64, core: usize, tape: &mut Tape) -> bool;
+
+    /// Sets the value of a key that has one; tells that one.
+    fn modify(&mut self, key: u64, value: u64, core: usize, tape: &mut Tape) -> Option<u64> {
+        let old = self.get(key, tape)?;
+        self.put(key, value, core, tape).then_some(old)
+    }
+
+    /// The values of the first `count` keys from `key` on; `None` of a store without order.
+    fn scan(&mut self, _key: u64, _count: u32, _tape: &mut Tape) -> Option<Vec<u64>> {
+        None
+    }
+}
+
+/// How much a store holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    /// Keys at the beginning, or after the load.
+    keys: u64,
+    /// Keys for which there is room besides.
+    inserts: u64,
+    /// Bytes of a key.
+    key: u64,
+    /// Bytes of a value.
+    value: u64,
+    /// Values are set in the run.
+    writes: bool,
+}
+
+impl Plan {
+    fn most(&self) -> u64 {
+        self.keys + self.inserts
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    FlexKvs(flexkvs::Layout),
+    Faster(faster::Layout),
+    Silo(silo::Layout),
+    Memcached(memcached::Layout),
+    Redis(redis::Layout),
+}
+
+impl Kind {
+    fn areas(&self) -> Vec<Area> {
+        match self {
+            Kind::FlexKvs(layout) => layout.areas(),
+            Kind::Faster(layout) => layout.areas(),
+            Kind::Silo(layout) => layout.areas(),
+            Kind::Memcached(layout) => layout.areas(),
+            Kind::Redis(layout) => layout.areas(),
+        }
+    }
+
+    fn heat(&self) -> Vec<heat::Heat> {
+        match self {
+            Kind::FlexKvs(layout) => layout.heat(),
+            Kind::Faster(layout) => layout.heat(),
+            Kind::Silo(layout) => layout.heat(),
+            Kind::Memcached(layout) => layout.heat(),
+            Kind::Redis(layout) => layout.heat(),
+        }
+    }
+
+    /// Whether values stay, or go on lying where values lay that are as hot, when they are changed.
+    fn stays(&self, changes: bool) -> bool {
+        match self {
+            Kind::FlexKvs(_) => !changes,
+            Kind::Faster(layout) => !changes || layout.all_mutable(),
+            _ => true,
+        }
+    }
+
+    fn open(&self, loaded: u64, lanes: u32) -> Box<dyn Store> {
+        match *self {
+            Kind::FlexKvs(layout) => Box::new(flexkvs::FlexKvs::new(layout, loaded, lanes)),
+            Kind::Faster(layout) => Box::new(faster::Faster::new(layout, loaded)),
+            Kind::Silo(layout) => Box::new(silo::Silo::new(layout, loaded)),
+            Kind::Memcached(layout) => Box::new(memcached::Memcached::new(layout, loaded)),
+            Kind::Redis(layout) => Box::new(redis::Redis::new(layout, loaded)),
+        }
+    }
+}
+
+/// A store and its clients.
+#[derive(Debug)]
+struct Served {
+    name: String,
+    areas: Vec<Area>,
+    kind: Kind,
+    plan: Plan,
+    mix: Mix,
+    law: Law,
+    shift: Option<Shift>,
+    load: bool,
+    requests: u64,
+}
+
+/// Makes a store and its clients from `NAME:key=value,…`.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for an unknown name or key, a value that is none, or parts that do not fit.
+pub fn from_spec(spec: &str) -> Result<Arc<dyn App>> {
+    let served = read(spec).map_err(|(column, cause)| {
+        Error::new(ErrorKind::Usage, format!("store `{spec}`, column {column}"))
+            .cause(cause)
+            .remedy(format!("give NAME:key=value,… with one of {}", NAMES.join(", ")))
+    })?;
+    Ok(Arc::new(served))
+}
+
+fn read(spec: &str) -> Faulty<Served> {
+    let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
+    if !NAMES.contains(&name) {
+        return Err((1, format!("there is no store `{name}`")));
+    }
+    let mut keys = Keys::read(rest, name.chars().count() + 2)?;
+    let served = build(name, &mut keys)?;
+    keys.all_used(name)?;
+    Ok(served)
+}
+
+fn build(name: &str, keys: &mut Keys<'_>) -> Faulty<Served> {
+    let (mix, law) = requests(keys, name)?;
+    let plan = plan(keys, name, mix)?;
+    let shift = shift(keys, plan.keys)?;
+    let kind = kind(keys, name, plan)?;
+    let areas = kind.areas();
+    let bytes = areas.iter().map(|area| area.bytes).fold(0, u64::saturating_add);
+    if bytes > MAX_BYTES {
+        return Err((1, format!("the store is larger than {}", about_bytes(MAX_BYTES))));
+    }
+    Ok(Served {
+        name: format!("{name} with {} keys of {}", plan.keys, about_bytes(plan.value)),
+        areas,
+        kind,
+        plan,
+        mix,
+        law,
+        shift,
+        load: keys.number("load", false)?,
+        requests: keys.number("requests", 0)?,
+    })
+}
+
+/// The requests: a workload's, unless shares or the law are told.
+fn requests(keys: &mut Keys<'_>, name: &str) -> Faulty<(Mix, Law)> {
+    let read = |text: &str| {
+        Mix::of(text).ok_or_else(|| format!("`{text}` is none of YCSB's a to f, and w"))
+    };
+    let reads = (Mix::updating(0.0), Law::Scrambled(YCSB_THETA));
+    let (mut mix, law) = keys.take("ycsb", reads, read)?;
+    let share = |text: &str| match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(Some(Mix::updating(share))),
+        _ => Err("a share within 0..1".to_owned()),
+    };
+    if let Some(told) = keys.take("updates", None, share)? {
+        mix = told;
+    }
+    if mix.scans > 0.0 && name != "silo" {
+        return Err((1, format!("`{name}` has no order of keys to scan: take silo")));
+    }
+    Ok((mix, keys.take("dist", law, Law::parse)?))
+}
+
+/// Keys and values that a machine of 57-bit addresses can hold.
+const MOST_KEYS: u64 = 1 << 40;
+const MOST_VALUE: u64 = 1 << 40;
+
+fn plan(keys: &mut Keys<'_>, name: &str, mix: Mix) -> Faulty<Plan> {
+    let short = matches!(name, "faster" | "silo");
+    let count = keys.number("keys", 1_000_000u64)?;
+    let room = if mix.inserts > 0.0 { count / 10 } else { 0 };
+    let plan = Plan {
+        keys: count,
+        inserts: keys.number("inserts", room)?,
+        // YCSB's keys: `user` and the decimal digits of a hash of 64 bits, 19 mostly.
+        key: keys.bytes("key", if short { 8 } else { 23 })?,
+        value: keys.bytes("value", 1000)?,
+        writes: mix.changes() || mix.inserts > 0.0,
+    };
+    let within = |what: &str, value: u64, most: u64| match value {
+        0 => Err((1, format!("{what} is 0"))),
+        _ if value > most => Err((1, format!("{what} is more than {most}"))),
+        _ => Ok(()),
+    };
+    within("keys", plan.keys, MOST_KEYS)?;
+    within("inserts and one", plan.inserts.saturating_add(1), MOST_KEYS)?;
+    within("key", plan.key, 1 << 16)?;
+    within("value", plan.value, MOST_VALUE)?;
+    if plan.most().checked_mul(plan.value).is_none_or(|bytes| bytes > MAX_BYTES) {
+        return Err((1, format!("the values are larger than {}", about_bytes(MAX_BYTES))));
+    }
+    Ok(plan)
+}
+
+fn shift(keys: &mut Keys<'_>, count: u64) -> Faulty<Option<Shift>> {
+    let by = keys.number("shift", 0u64)?;
+    // The NEMO paper's, section 5.1: the hot set changes after two minutes.
+    let every = keys.time("every", Duration::from_secs(120))?;
+    if every < Duration::from_millis(1) {
+        return Err((1, "keys shift at most every ms".into()));
+    }
+    Ok((by > 0).then_some(Shift { keys: by % count, every }))
+}
+
+fn kind(keys: &mut Keys<'_>, name: &str, plan: Plan) -> Faulty<Kind> {
+    let faulty = |what: String| (1, what);
+    Ok(match name {
+        "flexkvs" => {
+            let least = (flexkvs::SEGMENT).max((plan.value + plan.key + 64).next_power_of_two());
+            let segment = keys.bytes("segment", least)?;
+            Kind::FlexKvs(flexkvs::Layout::new(plan, segment).map_err(faulty)?)
+        }
+        "faster" => {
+            let log = keys.bytes("log", 0)?;
+            let mutable = keys.number("mutable", faster::MUTABLE)?;
+            let log = (log > 0).then_some(log);
+            Kind::Faster(faster::Layout::new(plan, log, mutable).map_err(faulty)?)
+        }
+        "silo" => Kind::Silo(silo::Layout::new(plan)),
+        "memcached" => Kind::Memcached(memcached::Layout::new(plan)),
+        _ => Kind::Redis(redis::Layout::new(plan)),
+    })
+}
+
+fn area(name: &str, bytes: u64) -> Area {
+    Area { name: name.into(), bytes, content: None }
+}
+
+impl App for Served {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn areas(&self) -> &[Area] {
+        &self.areas
+    }
+
+    fn unit(&self) -> &'static str {
+        "requests"
+    }
+
+    fn described(&self) -> Option<Workload> {
+        let Mix { updates, inserts, scans, modifies, .. } = self.mix;
+        if inserts + scans > 0.0 || self.load || !self.kind.stays(self.mix.changes()) {
+            return None;
+        }
+        let (heat, writes) = (self.kind.heat(), updates + modifies);
+        heat::describe(&self.name, &self.areas, &heat, self.law, self.plan.keys, self.shift, writes)
+    }
+
+    fn start(&self, bases: &[u64], seed: u64, lanes: u32) -> Vec<Box<dyn Lane>> {
+        let loaded = if self.load { 0 } else { self.plan.keys };
+        let server = Server {
+            store: self.kind.open(loaded, lanes),
+            plan: self.plan,
+            present: loaded,
+            loading: self.load,
+            values: self.plan.most(),
+        };
+        let server = Arc::new(Mutex::new(server));
+        let chooser = Chooser::new(self.law, self.plan.keys, self.plan.inserts, self.shift);
+        let lane = |lane: u32| {
+            let seed = Rng::seeded(seed ^ u64::from(lane).rotate_left(40)).next_u64();
+            let thread = Thread {
+                server: Arc::clone(&server),
+                client: Client::new(self.mix, chooser.clone(), seed),
+                tape: Tape::new(bases),
+                lane: lane as usize,
+                left: if self.requests > 0 { self.requests } else { u64::MAX },
+                done: 0,
+            };
+            Box::new(thread) as Box<dyn Lane>
+        };
+        (0..lanes).map(lane).collect()
+    }
+}
+
+/// What the threads share.
+#[derive(Debug)]
+struct Server {
+    store: Box<dyn Store>,
+    plan: Plan,
+    /// Keys inserted so far.
+    present: u64,
+    loading: bool,
+    /// Values told apart so far.
+    values: u64,
+}
+
+impl Server {
+    /// Serves the next request: one of the load's, or the client's; false of the client's, if it may
+    /// not ask any more.
+    fn serve(&mut self, client: &mut Client, core: usize, left: &mut u64, tape: &mut Tape) -> bool {
+        if self.loading && self.present < self.plan.keys {
+            self.store.put(self.present, self.present, core, tape);
+            self.present += 1;
+            tape.end();
+            return true;
+        }
+        if *left == 0 {
+            return false;
+        }
+        *left -= 1;
+        self.values += 1;
+        let value = self.values;
+        match client.next(self.present) {
+            Request::Read(key) => _ = self.store.get(key, tape),
+            Request::Update(key) => _ = self.store.put(key, value, core, tape),
+            Request::Modify(key) => _ = self.store.modify(key, value, core, tape),
+            Request::Scan(key, count) => _ = self.store.scan(key, count, tape),
+            Request::Insert => self.insert(value, core, tape),
+        }
+        tape.end();
+        true
+    }
+
+    /// A new key; when there is no room for more, the newest one's value is set once more.
+    fn insert(&mut self, value: u64, core: usize, tape: &mut Tape) {
+        let key = self.present.min(self.plan.most() - 1);
+        if self.store.put(key, value, core, tape) {
+            self.present = self.present.max(key + 1);
+        }
+    }
+}
+
+/// A thread of the store, and the client that asks it.
+struct Thread {
+    server: Arc<Mutex<Server>>,
+    client: Client,
+    tape: Tape,
+    lane: usize,
+    left: u64,
+    done: u64,
+}
+
+impl Lane for Thread {
+    fn now(&mut self, since: Duration) {
+        self.client.now(since);
+    }
+
+    fn next(&mut self, out: &mut [Touch]) -> Next {
+        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut filled = 0;
+        loop {
+            let (count, ended) = self.tape.fill(&mut out[filled..]);
+            filled += count;
+            self.done += ended;
+            if filled == out.len() {
+                return Next::Touches(filled);
+            }
+            if !server.serve(&mut self.client, self.lane, &mut self.left, &mut self.tape) {
+                return if filled > 0 { Next::Touches(filled) } else { Next::Ends };
+            }
+        }
+    }
+
+    fn operations(&self) -> u64 {
+        self.done
+    }
+}

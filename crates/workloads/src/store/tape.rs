@@ -1,0 +1,108 @@
+//! What a request does to memory, before anybody carries it out.
+
+use std::collections::VecDeque;
+
+use crate::Touch;
+
+/// Bytes that one access brings: a cache line.
+const LINE: u64 = 64;
+
+/// Accesses in order, run by run.
+#[derive(Debug, Default)]
+pub(crate) struct Tape {
+    bases: Vec<u64>,
+    runs: VecDeque<Run>,
+}
+
+/// One access to every line of some bytes.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    at: u64,
+    end: u64,
+    touch: fn(u64) -> Touch,
+    /// The request ends with it.
+    last: bool,
+}
+
+impl Tape {
+    /// A tape for areas that begin at `bases`.
+    pub(crate) fn new(bases: &[u64]) -> Self {
+        Self { bases: bases.to_vec(), runs: VecDeque::new() }
+    }
+
+    /// `bytes` bytes of an area are read, the line of the first one first.
+    pub(crate) fn read(&mut self, area: usize, from: u64, bytes: u64) {
+        self.run(area, from, bytes, Touch::read);
+    }
+
+    /// They are written.
+    pub(crate) fn write(&mut self, area: usize, from: u64, bytes: u64) {
+        self.run(area, from, bytes, Touch::write);
+    }
+
+    /// A word is changed by an atomic operation.
+    pub(crate) fn update(&mut self, area: usize, from: u64) {
+        self.run(area, from, 1, Touch::update);
+    }
+
+    fn run(&mut self, area: usize, from: u64, bytes: u64, touch: fn(u64) -> Touch) {
+        let at = self.bases[area] + from;
+        if bytes > 0 {
+            self.runs.push_back(Run { at, end: at + bytes, touch, last: false });
+        }
+    }
+
+    /// The request is complete with what was taped.
+    pub(crate) fn end(&mut self) {
+        self.runs.back_mut().expect("every request touches memory").last = true;
+    }
+
+    /// What was taped and not handed out, forgotten: first address, end, whether it is written.
+    #[cfg(test)]
+    pub(crate) fn take(&mut self) -> Vec<(u64, u64, bool)> {
+        self.runs.drain(..).map(|run| (run.at, run.end, (run.touch)(0).writes())).collect()
+    }
+
+    /// Hands out accesses; returns how many, and how many requests they complete.
+    pub(crate) fn fill(&mut self, out: &mut [Touch]) -> (usize, u64) {
+        let (mut filled, mut ended) = (0, 0);
+        while let Some(run) = self.runs.front_mut() {
+            if filled == out.len() {
+                break;
+            }
+            let touch = (run.touch)(run.at);
+            run.at = (run.at / LINE + 1) * LINE;
+            let over = run.at >= run.end;
+            let last = over && run.last;
+            out[filled] = if last { touch.last() } else { touch };
+            ended += u64::from(last);
+            filled += 1;
+            if over {
+                self.runs.pop_front();
+            }
+        }
+        (filled, ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //  bytes 100..260:  |..64..|..128..|..192..|..256..|
+    //                     ^100   ^128    ^192    ^256
+    #[test]
+    fn a_run_touches_every_line_once() {
+        let mut tape = Tape::new(&[0, 1 << 20]);
+        tape.read(0, 100, 160);
+        tape.update(1, 8);
+        tape.end();
+        let mut out = [Touch::default(); 3];
+        assert_eq!(tape.fill(&mut out), (3, 0));
+        assert_eq!(out.map(Touch::address), [100, 128, 192]);
+        assert_eq!(tape.fill(&mut out), (2, 1));
+        assert_eq!(out[0], Touch::read(256));
+        assert_eq!(out[1], Touch::update((1 << 20) + 8).last());
+        assert_eq!(tape.fill(&mut out), (0, 0));
+    }
+}
