@@ -16,6 +16,7 @@ use crate::keep::KeepArgs;
 use crate::live::args::LiveArgs;
 use crate::reproduce::ReproduceArgs;
 use crate::serve::ServeArgs;
+use crate::sim::SimCommand;
 use crate::trace::TraceCommand;
 use crate::{exit, units};
 
@@ -51,6 +52,9 @@ pub enum Command {
     Trace(TraceCommand),
     /// Serve a page and OpenMetrics of what is being recorded, or of a recording
     Serve(ServeArgs),
+    /// Simulate a machine, and record it
+    #[command(subcommand, arg_required_else_help = false)]
+    Sim(SimCommand),
     /// Simulate, and measure
     #[command(subcommand, arg_required_else_help = false)]
     Bench(BenchCommand),

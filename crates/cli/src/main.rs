@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use tierscope_cli::args::{self, Cli, Command};
 use tierscope_cli::plan::Plan;
 use tierscope_cli::{
-    bench, compare, doctor, exit, export, import, live, record, report, reproduce, serve, trace,
+    bench, compare, doctor, exit, export, import, live, record, report, reproduce, serve, sim,
+    trace,
 };
 use tierscope_core::Result;
 
@@ -40,6 +41,7 @@ fn run(cli: Cli, line: String) -> Result<()> {
         Command::Import(args) => import::run(&args, &line),
         Command::Trace(command) => trace::run(&command),
         Command::Serve(args) => serve::run(args, line),
+        Command::Sim(command) => sim::run(&command, &line),
         Command::Bench(command) => bench::run(&command),
         Command::Reproduce(args) => reproduce::run(&args),
     }

@@ -176,7 +176,7 @@ fn check_intervals(plan: &Plan) -> Result<()> {
 }
 
 /// Before anything is started: a recording is never appended to.
-fn check_output(path: &Path) -> Result<()> {
+pub(crate) fn check_output(path: &Path) -> Result<()> {
     let refuse = |cause: &str| {
         Err(Error::new(ErrorKind::Usage, format!("cannot create recording {}", path.display()))
             .cause(cause)

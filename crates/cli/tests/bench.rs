@@ -54,7 +54,8 @@ fn an_exact_machine_takes_the_same_scenario() {
     let report = |mode: &str| {
         let path = dir.path().join(format!("{mode}.toml"));
         let text = format!(
-            "name = \"toy\"\nabout = \"a\"\nsource = \"b\"\nmode = \"{mode}\"\ntime = \"2s\"\n\
+            "name = \"toy\"\nabout = \"a\"\nsource = \"b\"\ntime = \"2s\"\n\
+             [machine]\nflush = \"5ms\"\n[simulation]\nmode = \"{mode}\"\n[[process]]\n\
              workload = \"contiguous:space=16GiB,hot=2GiB,at=9GiB,rate=1000000\"\n"
         );
         std::fs::write(&path, text).unwrap();

@@ -4,8 +4,14 @@
 //! Every table names the `source` of its numbers, and under `assumed` those of its keys that no
 //! source gives. Nothing here is fitted to a result.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use tierscope_core::{Error, ErrorKind, Level, Result};
+
+/// Keys of a table whose number is uncertain: the least and the most that sources give or that is
+/// plausible, for sensitivity runs.
+pub type Ranges = BTreeMap<String, [u64; 2]>;
 
 /// A page size of x86-64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -209,6 +215,9 @@ pub struct MemoryTier {
     /// Keys of this table that are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
 }
 
 /// Cores and addresses.
@@ -253,6 +262,9 @@ pub struct Timing {
     /// Keys of this table that are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
 }
 
 /// A machine.
@@ -350,7 +362,9 @@ pub const READY_MADE: &[(&str, &str)] = &[
     ("xeon-gold-6354", include_str!("../machines/xeon-gold-6354.toml")),
     ("xeon-gold-6430-cxl", include_str!("../machines/xeon-gold-6430-cxl.toml")),
     ("xeon-gold-5218", include_str!("../machines/xeon-gold-5218.toml")),
+    ("xeon-24-core-optane", include_str!("../machines/xeon-24-core-optane.toml")),
     ("xeon-e5-2620v2", include_str!("../machines/xeon-e5-2620v2.toml")),
+    ("xeon-e5-2620v2-b", include_str!("../machines/xeon-e5-2620v2-b.toml")),
     ("laptop", include_str!("../machines/laptop.toml")),
     ("qemu-tcg", include_str!("../machines/qemu-tcg.toml")),
 ];
@@ -403,6 +417,34 @@ fn check_source(place: &str, source: &str, assumed: &[String], keys: &[&str]) ->
     )
 }
 
+/// Whether each range belongs to a number of the table, and holds it.
+///
+/// # Errors
+/// The key that does not, and why.
+pub fn check_ranges(table: &impl Serialize, ranges: &Ranges) -> Result<(), (String, String)> {
+    let table = toml::Table::try_from(table).unwrap_or_default();
+    for (key, [least, most]) in ranges {
+        let value = table.get(key).and_then(toml::Value::as_integer);
+        let wrong = match value.and_then(|value| u64::try_from(value).ok()) {
+            None => "there is no such number in the table".into(),
+            Some(value) if !(*least..=*most).contains(&value) => {
+                format!("{value} does not lie within {least} to {most}")
+            }
+            Some(_) => continue,
+        };
+        return Err((key.clone(), wrong));
+    }
+    Ok(())
+}
+
+fn expect_ranges(place: &str, table: &impl Serialize, ranges: &Ranges) -> Result<(), Wrong> {
+    check_ranges(table, ranges).map_err(|(key, cause)| Wrong {
+        place: format!("{place}.ranges.{key}"),
+        cause,
+        remedy: "give [least, most] around the table's own number".into(),
+    })
+}
+
 fn check_array(
     place: &str,
     entries: u32,
@@ -436,6 +478,12 @@ fn check_replacement(place: &str, ways: u32, replacement: Replacement) -> Result
 }
 
 impl Processor {
+    /// Hardware threads of all sockets.
+    #[must_use]
+    pub fn cpus(&self) -> u32 {
+        self.sockets.saturating_mul(self.cores).saturating_mul(self.threads)
+    }
+
     fn check(&self) -> Result<(), Wrong> {
         let keys = ["sockets", "cores", "threads", "mhz", "physical_bits"];
         check_source("processor", &self.source, &self.assumed, &keys)?;
@@ -453,8 +501,16 @@ impl Processor {
 
 impl Timing {
     fn check(&self) -> Result<(), Wrong> {
-        let keys = ["access_cycles", "second_tlb_cycles", "llc_cycles", "fill_buffers", "walkers"];
+        let keys = [
+            "access_cycles",
+            "private_kib",
+            "second_tlb_cycles",
+            "llc_cycles",
+            "fill_buffers",
+            "walkers",
+        ];
         check_source("timing", &self.source, &self.assumed, &keys)?;
+        expect_ranges("timing", self, &self.ranges)?;
         let above_zero = [
             ("access_cycles", self.access_cycles),
             ("fill_buffers", self.fill_buffers),
@@ -609,6 +665,7 @@ impl MemoryTier {
     fn check(&self, place: &str) -> Result<(), Wrong> {
         let keys = ["name", "mib", "read_ns", "write_ns", "read_mib_s", "write_mib_s"];
         check_source(place, &self.source, &self.assumed, &keys)?;
+        expect_ranges(place, self, &self.ranges)?;
         let latencies = [self.read_ns, self.write_ns].map(u64::from);
         let values = [self.mib, latencies[0], latencies[1], self.read_mib_s, self.write_mib_s];
         for (key, value) in keys[1..].iter().zip(values) {
@@ -653,6 +710,8 @@ mod tests {
             ("sets = 2048", "sets = 2000", "2000 is no power of two"),
             ("sets = 2048", "sets = 8", "tags of 30 bits reach 2^39"),
             ("physical_bits = 46", "physical_bits = 42", "the addresses reach"),
+            ("llc_cycles = [", "llc_cycle = [", "timing.ranges.llc_cycle: there is no such number"),
+            ("llc_cycles = [50, 77]", "llc_cycles = [10, 20]", "does not lie within 10 to 20"),
             ("assumed = [\"replacement\"]", "assumed = [\"colour\"]", "no key \"colour\""),
         ];
         for (from, to, says) in cases {

@@ -1,6 +1,6 @@
 //! Translation as a core does it: TLBs, paging-structure caches and walker together.
 
-use tierscope_core::{Access, Result as Checked};
+use tierscope_core::{Access, Level, Result as Checked};
 
 use crate::config;
 use crate::psc::Psc;
@@ -162,10 +162,10 @@ impl Mmu {
         self.psc.flush_all();
     }
 
-    /// What many accesses to other addresses do to the paging-structure caches: they hold nothing
-    /// more of what they held. The TLBs stay.
-    pub fn forget_tables(&mut self) {
-        self.psc.flush_all();
+    /// Somebody else's walk for the address leaves its entries down to `lowest` in the
+    /// paging-structure caches ([`Psc::occupy`]). The TLBs stay.
+    pub fn occupy(&mut self, linear: u64, asid: Asid, lowest: Level) {
+        self.psc.occupy(linear, asid, lowest);
     }
 
     /// Its TLBs.

@@ -81,6 +81,21 @@ impl Psc {
         array.insert(key_of(linear, level, asid), said);
     }
 
+    /// Somebody else's walk for the address leaves its entries down to `lowest` here: at each level the
+    /// one for the address is the last that was used. They are not for translating by.
+    pub fn occupy(&mut self, linear: u64, asid: Asid, lowest: Level) {
+        for (level, array) in LEVELS.into_iter().zip(&mut self.levels) {
+            let Some(array) = array.as_mut().filter(|_| level >= lowest) else { continue };
+            let key = key_of(linear, level, asid);
+            match array.find(key) {
+                Some(slot) => array.touch(slot),
+                None => {
+                    array.insert(key, 0);
+                }
+            }
+        }
+    }
+
     /// Forgets what a translation of this address would use: what a page fault does (section
     /// 4.10.4.1).
     pub fn invalidate_page(&mut self, linear: u64, asid: Asid) {
@@ -144,6 +159,24 @@ mod tests {
         psc.add(0, asid, Level::PMD, table(2));
         assert_eq!(psc.lookup(5, asid), Some((Level::PMD, table(2))));
         assert_eq!(psc.lookup(2 << 20, asid), Some((Level::P4D, table(4))), "the next 2 MiB");
+    }
+
+    // Of four entries of level 4, three are somebody else's; the fourth of theirs takes ours away. Of
+    // level 2 they have none.
+    #[test]
+    fn others_push_entries_out() {
+        let (mut psc, asid, other) = (psc(), Asid::default(), Asid::new(7).expect("small"));
+        psc.add(0, asid, Level::P4D, table(4));
+        psc.add(0, asid, Level::PMD, table(2));
+        let foreign = |number: u64| (256 + number) << 39;
+        (0..3).for_each(|number| psc.occupy(foreign(number), other, Level::P4D));
+        assert_eq!(psc.lookup(1 << 30, asid), Some((Level::P4D, table(4))));
+        // That look-up made ours the last used: theirs goes.
+        psc.occupy(foreign(3), other, Level::P4D);
+        assert_eq!(psc.lookup(1 << 30, asid), Some((Level::P4D, table(4))));
+        (0..4).for_each(|number| psc.occupy(foreign(number), other, Level::P4D));
+        assert_eq!(psc.lookup(1 << 30, asid), None);
+        assert_eq!(psc.lookup(0, asid), Some((Level::PMD, table(2))));
     }
 
     #[test]

@@ -94,6 +94,9 @@ pub struct Account {
     pub lines_read: [u64; TIERS],
     /// Lines written to memory, by tier.
     pub lines_written: [u64; TIERS],
+    /// By how much a line came later than from idle memory in the mean, by tier: reads, writes. What
+    /// the mover copies is left out.
+    pub mean_waits: [[Duration; TIERS]; 2],
     /// CPU time.
     pub spent: Spent,
     /// By process, those included that ended.

@@ -54,13 +54,15 @@ pub(crate) struct Job {
     pub(crate) done: u64,
     pub(crate) failed: u64,
     pub(crate) why: Option<Failure>,
+    /// Whether anything was there, be it as it should be already.
+    pub(crate) met: bool,
 }
 
 impl Job {
     /// The action that waits longest, begun; `None` if none waits.
     pub(crate) fn next(shared: &Mutex<Desk>) -> Option<Self> {
         let action = desk(shared).waiting.pop_front()?;
-        Some(Self { action, from: action.range.start, done: 0, failed: 0, why: None })
+        Some(Self { action, from: action.range.start, done: 0, failed: 0, why: None, met: false })
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -76,7 +78,7 @@ impl Job {
 
     /// What became of it.
     pub(crate) fn outcome(&self, time: Time) -> Outcome {
-        let nothing = self.done == 0 && self.failed == 0;
+        let nothing = !self.met && self.done == 0 && self.failed == 0;
         Outcome {
             id: self.action.id,
             time,

@@ -11,6 +11,7 @@ pub mod config;
 pub mod density;
 mod desk;
 pub mod exact;
+pub mod experiment;
 mod placement;
 mod truth;
 

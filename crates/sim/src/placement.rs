@@ -26,14 +26,18 @@ pub struct Watermarks {
 }
 
 impl Watermarks {
-    /// As the kernel sets them for a node of so many frames (mm/page_alloc.c,
-    /// `calculate_min_free_kbytes` and `__setup_per_zone_wmarks`, `watermark_scale_factor` 10).
+    /// As the kernel sets them for a node of so many frames among `all` of the machine
+    /// (mm/page_alloc.c, `calculate_min_free_kbytes` and `__setup_per_zone_wmarks`): what only the
+    /// kernel may use grows with the root of the memory, each node has its share of it, and the other
+    /// marks lie a quarter of that or `scale` ten-thousandths of the node apart.
     #[must_use]
-    pub fn of(frames: u64) -> Self {
-        let kib = frames * 4;
-        let min_kib = ((kib * 16) as f64).sqrt() as u64;
-        let min = min_kib.clamp(128, 262_144).min(kib / 4) / 4;
-        let gap = (min / 4).max(frames / 1000);
+    pub fn of(frames: u64, all: u64, scale: u32, min_free_kib: Option<u64>) -> Self {
+        let chosen = || (((all * 4 * 16) as f64).sqrt() as u64).clamp(128, 262_144);
+        let kib = min_free_kib.unwrap_or_else(chosen);
+        let share = u128::from(kib) * u128::from(frames) / u128::from(4 * all.max(1));
+        // A toy machine keeps three quarters for its programs.
+        let min = (share as u64).min(frames / 4);
+        let gap = (min / 4).max(frames * u64::from(scale) / 10_000);
         Self { min, low: min + gap, high: min + 2 * gap }
     }
 }
@@ -42,10 +46,16 @@ impl Watermarks {
 mod tests {
     use super::*;
 
-    // 256 GiB: sqrt(16 * 268435456 KiB) = 65536 KiB = 16384 frames; 0.1 % = 67108 frames.
+    // 256 GiB: sqrt(16 * 268435456 KiB) = 65536 KiB = 16384 frames; 0.1 % = 67108 frames. Beside as
+    // much again: sqrt(16 * 536870912 KiB) = 92681 KiB = 23170 frames, half of them here.
     #[test]
     fn watermarks_are_the_kernels() {
-        let marks = Watermarks::of(256 << 18);
-        assert_eq!(marks, Watermarks { min: 16_384, low: 83_492, high: 150_600 });
+        let node = 256 << 18;
+        let marks = |all, scale, min_free| Watermarks::of(node, all, scale, min_free);
+        let alone = Watermarks { min: 16_384, low: 83_492, high: 150_600 };
+        assert_eq!(marks(node, 10, None), alone);
+        assert_eq!(marks(2 * node, 10, None).min, 11_585);
+        let wide = Watermarks { min: 512, low: 512 + 671_088, high: 512 + 2 * 671_088 };
+        assert_eq!(marks(2 * node, 100, Some(4096)), wide);
     }
 }

@@ -126,7 +126,8 @@ pub(super) fn damon_where_it_works(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let path = desk.work.join("damon-1gb.toml");
     let scenario = "name = \"damon-1gb\"\nabout = \"100 MB hot in 1 GB\"\n\
         source = \"layout: the authors' posting of Telescope to the kernel list\"\n\
-        workload = \"contiguous:space=1GB,hot=100MB,at=300MB,rate=3000000\"\ntime = \"10s\"\n";
+        time = \"10s\"\n[machine]\nflush = \"5ms\"\n[simulation]\nmode = \"density\"\n\
+        [[process]]\nworkload = \"contiguous:space=1GB,hot=100MB,at=300MB,rate=3000000\"\n";
     fs::write(&path, scenario).at(path.display())?;
     let (report, command) = reports(&[text(&path)?, "--only", "damon-moderate"])?;
     let recall = quoted(outcome(&report, "damon-moderate")?).1;

@@ -87,8 +87,8 @@ pub(super) fn same_seed(desk: &Desk<'_>) -> Result<Vec<Row>> {
         let path = desk.work.join(format!("same-seed-{mode}.toml"));
         let scenario = format!(
             "name = \"same-seed\"\nabout = \"2 GiB hot in 16 GiB\"\nsource = \"any\"\n\
-             mode = \"{mode}\"\nworkload = \"contiguous:space=16GiB,hot=2GiB,at=9GiB,rate=3000000\"\n\
-             time = \"2s\"\nseed = 7\n"
+             time = \"2s\"\nseed = 7\n[machine]\nflush = \"5ms\"\n[simulation]\nmode = \"{mode}\"\n\
+             [[process]]\nworkload = \"contiguous:space=16GiB,hot=2GiB,at=9GiB,rate=3000000\"\n"
         );
         fs::write(&path, scenario).at(path.display())?;
         let words = ["bench", "accuracy", "--json", text(&path)?];

@@ -373,13 +373,13 @@ fn description(
     format!(
         "name = \"{name}\"\nabout = \"as in the lab's machine\"\n\
          source = \"lab/scenarios/see.toml; rate: of the toucher on the real kernel\"\n\
-         mode = \"exact\"\nmachine = \"qemu-tcg\"\n\
-         workload = \"{workload}\"\ntime = \"{}s\"\nwindow = \"{:.0}ms\"\nflush = \"{:.0}us\"\n\
-         seed = {seed}\ncontenders = [\"{}\"]\n",
+         time = \"{}s\"\nwindow = \"{:.0}ms\"\nseed = {seed}\ninstruments = [\"{}\"]\n\
+         [machine]\nhardware = \"qemu-tcg\"\nflush = \"{:.0}us\"\n\
+         [[process]]\nworkload = \"{workload}\"\n",
         of("seconds"),
         run.window_seconds * 1000.0,
+        instrument.simulated,
         run.flush_us,
-        instrument.simulated
     )
 }
 
@@ -571,7 +571,7 @@ mod tests {
             "window = \"100ms\"",
             "flush = \"5000us\"",
             "seed = 2",
-            "contenders = [\"guided\"]",
+            "instruments = [\"guided\"]",
         ] {
             assert!(text.contains(line), "{line} is not in {text}");
         }

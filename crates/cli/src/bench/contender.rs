@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Instrument, Result};
-use tierscope_instruments::registry::{self, Common};
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_instruments::registry::Common;
 
 /// An instrument, its variant, and how it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,29 +60,24 @@ impl Contender {
         })
     }
 
-    /// Builds the instrument.
-    ///
-    /// # Errors
-    /// As [`registry::make`].
-    pub fn make(&self, window: Duration, seed: u64) -> Result<Box<dyn Instrument>> {
-        let common = Common {
-            sampling: Some(Duration::from_millis(self.sampling)),
-            window: Some(window),
-            seed: Some(seed),
-            ..Default::default()
-        };
-        registry::make(self.instrument, Some(self.variant), &common)
+    /// Name and variant of the instrument, and its settings.
+    pub(crate) fn settings(&self) -> (&'static str, &'static str, Common) {
+        let sampling = Some(Duration::from_millis(self.sampling));
+        (self.instrument, self.variant, Common { sampling, ..Common::default() })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierscope_instruments::registry;
 
     #[test]
     fn every_contender_can_be_made_and_every_variant_has_one() {
         for contender in ALL {
-            assert!(contender.make(Duration::from_millis(200), 1).is_ok(), "{}", contender.name);
+            let (instrument, variant, common) = contender.settings();
+            let made = registry::make(instrument, Some(variant), &common);
+            assert!(made.is_ok(), "{}", contender.name);
             assert_eq!(Contender::named(contender.name), Ok(contender));
         }
         let error = Contender::named("demon").unwrap_err().to_string();

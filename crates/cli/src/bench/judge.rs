@@ -9,10 +9,10 @@ use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
 use tierscope_core::metrics::{self, Accuracy, HOT_FREQUENCY};
 use tierscope_core::{RangeSet, Region, Result, Snapshot, Time};
 use tierscope_sim::Truth;
+use tierscope_sim::experiment::Experiment;
 
-use super::contender::Contender;
 use super::machine::build;
-use super::scenario::Scenario;
+use crate::watch::Watch;
 
 /// A window.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -159,8 +159,8 @@ impl Outcome {
 
 /// Receives windows and judges them.
 struct Judge<'a> {
-    truth: Truth,
-    /// Areas that the workload accesses.
+    truths: Vec<Truth>,
+    /// Areas that the workloads access.
     accessed: RangeSet,
     /// Hot ranges of the segment that begins at a time.
     known: Option<(Duration, RangeSet)>,
@@ -179,10 +179,35 @@ impl Judge<'_> {
         snapshot.regions.iter().filter(inside).count()
     }
 
+    /// The truth about the process whose segment began last.
+    fn youngest(&self, time: Time) -> Option<&Truth> {
+        self.truths.iter().max_by_key(|truth| truth.segment_at(time).begin)
+    }
+
+    fn begin_at(&self, time: Time) -> Duration {
+        self.youngest(time).map_or(Duration::ZERO, |truth| truth.segment_at(time).begin)
+    }
+
+    fn phase_at(&self, time: Time) -> String {
+        self.youngest(time).map_or(String::new(), |truth| truth.phase_at(time).to_owned())
+    }
+
+    fn all_hot_at(&self, time: Time) -> RangeSet {
+        self.truths.iter().flat_map(|truth| truth.hot_at(time).as_slice().to_vec()).collect()
+    }
+
+    /// Bytes that the processes touch within `from..to`, and those of them that were reported.
+    fn touched(&mut self, from: Time, to: Time, reported: &RangeSet) -> (u64, u64) {
+        self.truths.iter_mut().fold((0, 0), |(bytes, both), truth| {
+            let touched = truth.touched(from, to);
+            (bytes + touched.bytes(), both + touched.bytes_in(reported))
+        })
+    }
+
     fn hot_at(&mut self, time: Time) -> RangeSet {
-        let begin = self.truth.segment_at(time).begin;
+        let begin = self.begin_at(time);
         if self.known.as_ref().is_none_or(|(known, _)| *known != begin) {
-            self.known = Some((begin, self.truth.hot_at(time)));
+            self.known = Some((begin, self.all_hot_at(time)));
         }
         self.known.as_ref().map(|(_, hot)| hot.clone()).unwrap_or_default()
     }
@@ -200,7 +225,8 @@ impl Sink for Judge<'_> {
         let accuracy = Accuracy::of(&reported, &truth);
         self.starts.push(snapshot.start);
         let tenth = self.starts[self.starts.len().saturating_sub(10)];
-        let touched = [snapshot.start, tenth].map(|from| self.truth.touched(from, snapshot.end));
+        let touched =
+            [snapshot.start, tenth].map(|from| self.touched(from, snapshot.end, &reported));
         if let Some(mappings) = window.mappings {
             self.mapped = mappings.bytes();
         }
@@ -212,8 +238,8 @@ impl Sink for Judge<'_> {
             reported_bytes: accuracy.reported,
             true_bytes: accuracy.truth,
             both_bytes: accuracy.both,
-            touched_bytes: [touched[0].bytes(), touched[1].bytes()],
-            touched_both_bytes: [touched[0].bytes_in(&reported), touched[1].bytes_in(&reported)],
+            touched_bytes: touched.map(|(bytes, _)| bytes),
+            touched_both_bytes: touched.map(|(_, both)| both),
             regions: self.regions_accessed(snapshot),
             samples: snapshot.regions.iter().map(|region| region.samples).max().unwrap_or(0),
             looked_at: looked as f64 / self.mapped.max(1) as f64,
@@ -224,24 +250,24 @@ impl Sink for Judge<'_> {
     }
 }
 
-/// Runs `contender` on `scenario` until its time is over or `stop` is set; `reached` tells how far it
+/// Runs `watch` on the experiment until its time is over or `stop` is set; `reached` tells how far it
 /// is, in simulated nanoseconds.
 ///
 /// # Errors
 /// If the machine cannot be built, or the instrument fails.
 pub(crate) fn judge(
-    scenario: &Scenario,
-    contender: &Contender,
+    experiment: &Experiment,
+    watch: &Watch,
     bar: f64,
     stop: &Arc<AtomicBool>,
     reached: &AtomicU64,
 ) -> Result<Outcome> {
     let begun = std::time::Instant::now();
-    let (mut machine, truth) = build(scenario, contender, stop)?;
-    let mut instrument = contender.make(scenario.window, scenario.config.seed)?;
-    let accessed = truth.accessed();
+    let (mut machine, truths) = build(experiment, Some(watch), stop)?;
+    let mut instrument = watch.make(experiment)?;
+    let accessed = truths.iter().flat_map(|truth| truth.accessed().as_slice().to_vec()).collect();
     let mut judge = Judge {
-        truth,
+        truths,
         accessed,
         known: None,
         mapped: 0,
@@ -250,7 +276,7 @@ pub(crate) fn judge(
         reached,
     };
     // The end of a window belongs to it.
-    let course = Course::until(Time(0) + scenario.time + Duration::from_nanos(1));
+    let course = Course::until(Time(0) + experiment.time + Duration::from_nanos(1));
     let ended = profile(&mut *machine, &mut *instrument, &course, &mut judge)?;
     let seconds = machine.now().seconds();
     let cpu = machine.cpu_time();
@@ -262,7 +288,7 @@ pub(crate) fn judge(
     let disturbed = machine.disturbed().as_secs_f64() / cpu.target.as_secs_f64().max(1e-9);
     let slowdown = machine.slowdown(disturbed);
     Ok(Outcome {
-        contender: contender.name.into(),
+        contender: watch.name.clone(),
         settings: instrument.settings().into_iter().map(|s| (s.name.into(), s.value)).collect(),
         seconds,
         complete: ended == Ended::Deadline,
@@ -284,19 +310,15 @@ fn detections(judge: &Judge<'_>, bar: f64) -> Vec<Detection> {
     let mut starts = vec![(0.0, "attach".to_owned())];
     for row in judge.rows.iter().filter(|row| row.changed) {
         let end = Time((row.end_seconds * 1e9) as u64 - 1);
-        let begin = judge.truth.segment_at(end).begin.as_secs_f64();
-        starts.push((begin, judge.truth.phase_at(end).to_owned()));
+        starts.push((judge.begin_at(end).as_secs_f64(), judge.phase_at(end)));
     }
     // A change between two windows is seen by neither.
     for pair in judge.rows.windows(2) {
         let [last, next] =
             [pair[0].end_seconds, pair[1].end_seconds].map(|s| Time((s * 1e9) as u64 - 1));
-        let (a, b) = (judge.truth.segment_at(last), judge.truth.segment_at(next));
-        if !pair[1].changed
-            && a.begin != b.begin
-            && judge.truth.hot_at(last) != judge.truth.hot_at(next)
-        {
-            starts.push((b.begin.as_secs_f64(), judge.truth.phase_at(next).to_owned()));
+        let (a, b) = (judge.begin_at(last), judge.begin_at(next));
+        if !pair[1].changed && a != b && judge.all_hot_at(last) != judge.all_hot_at(next) {
+            starts.push((b.as_secs_f64(), judge.phase_at(next)));
         }
     }
     starts.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -4,7 +4,7 @@ mod args;
 mod chart;
 pub(crate) mod contender;
 pub(crate) mod judge;
-mod machine;
+pub(crate) mod machine;
 pub(crate) mod race;
 pub(crate) mod scenario;
 mod table;
@@ -18,11 +18,13 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_report::write_json;
 
 use crate::report::written;
+use crate::watch::Watch;
 
 pub use args::{AccuracyArgs, BenchCommand};
 pub use contender::Contender;
 pub use judge::{Detection, Outcome, Row, Shares};
-pub use scenario::{Mode, Scenario};
+pub use scenario::Scenario;
+pub use tierscope_sim::experiment::Mode;
 
 use race::{Job, race, stop_flag};
 
@@ -100,17 +102,21 @@ fn scenarios(args: &AccuracyArgs) -> Result<Vec<Scenario>> {
     let mut scenarios =
         args.scenarios.iter().map(|s| Scenario::load(s)).collect::<Result<Vec<_>>>()?;
     for scenario in &mut scenarios {
-        scenario.time = args.time.unwrap_or(scenario.time).max(scenario.window);
-        scenario.config.seed = args.seed.unwrap_or(scenario.config.seed);
+        let experiment = scenario.experiment_mut();
+        experiment.time = args.time.unwrap_or(experiment.time).max(experiment.window);
+        if let Some(seed) = args.seed {
+            experiment.reseed(seed);
+        }
         if !args.only.is_empty() {
-            scenario.contenders.clone_from(&args.only);
+            scenario.contenders = args.only.iter().copied().map(Watch::from).collect();
         }
     }
     Ok(scenarios)
 }
 
 fn jobs(scenario: &Scenario, bar: f64) -> impl Iterator<Item = Job<'_>> {
-    scenario.contenders.iter().map(move |contender| Job { scenario, contender: *contender, bar })
+    let job = move |watch: &Watch| Job { experiment: scenario, watch: watch.clone(), bar };
+    scenario.contenders.iter().map(job)
 }
 
 fn report(scenario: &Scenario, bar: f64, outcomes: Vec<Outcome>) -> Report {
@@ -118,12 +124,12 @@ fn report(scenario: &Scenario, bar: f64, outcomes: Vec<Outcome>) -> Report {
         scenario: scenario.name.clone(),
         about: scenario.about.clone(),
         source: scenario.source.clone(),
-        hardware: scenario.hardware.name.clone(),
+        hardware: scenario.setup.hardware.name.clone(),
         mode: scenario.mode,
-        mapped_bytes: scenario.workload.bytes(),
+        mapped_bytes: scenario.bytes(),
         seconds: scenario.time.as_secs_f64(),
-        flush_seconds: scenario.config.flush.map(|every| every.as_secs_f64()),
-        seed: scenario.config.seed,
+        flush_seconds: scenario.setup.flush.map(|every| every.as_secs_f64()),
+        seed: scenario.seed,
         bar,
         outcomes,
     }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_linux::StopSignals;
+use tierscope_sim::experiment::Experiment;
 
-use super::contender::Contender;
 use super::judge::{Outcome, judge};
-use super::scenario::Scenario;
+use crate::watch::Watch;
 
 /// Before this nobody is told how it goes.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,8 +20,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// One run to be made.
 pub(crate) struct Job<'a> {
-    pub(crate) scenario: &'a Scenario,
-    pub(crate) contender: Contender,
+    pub(crate) experiment: &'a Experiment,
+    pub(crate) watch: Watch,
     pub(crate) bar: f64,
 }
 
@@ -47,25 +47,44 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
 /// # Errors
 /// The first error of a run.
 pub(crate) fn race(jobs: &[Job<'_>], stop: &Arc<AtomicBool>) -> Result<Vec<Option<Outcome>>> {
+    let nanos: Vec<u64> = jobs.iter().map(|job| job.experiment.time.as_nanos() as u64).collect();
+    let work = |index: usize, reached: &AtomicU64| {
+        let job = &jobs[index];
+        judge(job.experiment, &job.watch, job.bar, stop, reached)
+    };
+    side_by_side(&nanos, stop, work)
+}
+
+/// Runs simulations of so many simulated nanoseconds each, as many at a time as there are cores, and
+/// returns what they came to in the same order. `work` tells how far a run is. Once `stop` is set
+/// those not begun are left out.
+///
+/// # Errors
+/// The first error of a run.
+pub(crate) fn side_by_side<T: Send>(
+    nanos: &[u64],
+    stop: &AtomicBool,
+    work: impl Fn(usize, &AtomicU64) -> Result<T> + Sync,
+) -> Result<Vec<Option<T>>> {
     let next = AtomicUsize::new(0);
-    let reached: Vec<AtomicU64> = jobs.iter().map(|_| AtomicU64::new(0)).collect();
-    let work = || {
+    let reached: Vec<AtomicU64> = nanos.iter().map(|_| AtomicU64::new(0)).collect();
+    let worker = || {
         let mut done = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = jobs.get(index).filter(|_| !stop.load(Ordering::Relaxed)) else {
+            if index >= nanos.len() || stop.load(Ordering::Relaxed) {
                 return done;
-            };
-            let outcome = judge(job.scenario, &job.contender, job.bar, stop, &reached[index]);
-            reached[index].store(job.scenario.time.as_nanos() as u64, Ordering::Relaxed);
+            }
+            let outcome = work(index, &reached[index]);
+            reached[index].store(nanos[index], Ordering::Relaxed);
             done.push((index, outcome));
         }
     };
-    let cores = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
-    let mut outcomes: Vec<Option<Outcome>> = jobs.iter().map(|_| None).collect();
+    let cores = thread::available_parallelism().map_or(1, usize::from).min(nanos.len());
+    let mut outcomes: Vec<Option<T>> = nanos.iter().map(|_| None).collect();
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        show(jobs, &reached, || workers.iter().all(thread::ScopedJoinHandle::is_finished));
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(worker)).collect();
+        show(nanos, &reached, || workers.iter().all(thread::ScopedJoinHandle::is_finished));
         for worker in workers {
             let done = worker.join().map_err(|_| {
                 Error::new(ErrorKind::Other, "a simulation broke down")
@@ -81,9 +100,9 @@ pub(crate) fn race(jobs: &[Job<'_>], stop: &Arc<AtomicBool>) -> Result<Vec<Optio
 }
 
 /// Tells a terminal how it goes until `over`.
-fn show(jobs: &[Job<'_>], reached: &[AtomicU64], over: impl Fn() -> bool) {
+fn show(nanos: &[u64], reached: &[AtomicU64], over: impl Fn() -> bool) {
     let begun = Instant::now();
-    let total: u64 = jobs.iter().map(|job| job.scenario.time.as_nanos() as u64).sum();
+    let total: u64 = nanos.iter().sum();
     let mut shown = false;
     while !over() {
         thread::sleep(PAUSE);
@@ -91,7 +110,7 @@ fn show(jobs: &[Job<'_>], reached: &[AtomicU64], over: impl Fn() -> bool) {
             let done: u64 = reached.iter().map(|at| at.load(Ordering::Relaxed)).sum();
             let percent = 100.0 * done as f64 / total.max(1) as f64;
             let seconds = begun.elapsed().as_secs();
-            eprint!("\rsimulated {percent:.0} % of {} runs in {seconds} s\x1b[K", jobs.len());
+            eprint!("\rsimulated {percent:.0} % of {} runs in {seconds} s\x1b[K", nanos.len());
             let _ = std::io::stderr().flush();
             shown = true;
         }

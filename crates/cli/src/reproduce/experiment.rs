@@ -2,11 +2,13 @@
 
 use serde::Deserialize;
 use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_sim::experiment::{File, place, read};
 use toml::Spanned;
 
 use crate::bench::contender::Contender;
 use crate::bench::judge::Outcome;
-use crate::bench::scenario::{File, Scenario, at, read};
+use crate::bench::scenario::Scenario;
+use crate::watch::Watch;
 
 macro_rules! experiments {
     ($($name:literal),* $(,)?) => {
@@ -147,9 +149,9 @@ impl Experiment {
     /// What is wrong, with line and column.
     pub fn parse(name: &str, text: &str) -> Result<Experiment> {
         let read: Text = read(name, text)?;
-        let bad = |(offset, what): (usize, String)| at(name, text, offset, what);
-        let mut scenario = read.scenario.check().map_err(bad)?;
-        let mut needed: Vec<Contender> = Vec::new();
+        let bad = |(offset, what): (usize, String)| place(name, text, offset, what);
+        let mut scenario = Scenario::part(name, text, &read.scenario)?;
+        let mut needed: Vec<Watch> = Vec::new();
         for claim in &read.claim {
             let named = [
                 Some(&claim.get_ref().contender),
@@ -160,8 +162,9 @@ impl Experiment {
             for name in named.into_iter().flatten() {
                 let contender = Contender::named(name)
                     .map_err(|error| bad((claim.span().start, error.to_string())))?;
-                if !needed.contains(&contender) {
-                    needed.push(contender);
+                let watch = Watch::from(contender);
+                if !needed.contains(&watch) {
+                    needed.push(watch);
                 }
             }
             if claim.get_ref().least.is_none() && claim.get_ref().most.is_none() {

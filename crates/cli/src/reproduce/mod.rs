@@ -14,10 +14,10 @@ use std::sync::atomic::Ordering;
 use clap::Args;
 use tierscope_core::{Error, ErrorKind, Result};
 
+use crate::bench::Scenario;
 use crate::bench::judge::Outcome;
 use crate::bench::race::{Job, race, stop_flag};
 use crate::bench::save;
-use crate::bench::scenario::Scenario;
 use crate::report::written;
 
 use sensitivity::Variant;
@@ -80,8 +80,8 @@ impl Planned {
         let varied = self.variants.iter().map(|variant| &variant.scenario);
         let scenarios = std::iter::once(&self.experiment.scenario).chain(varied);
         scenarios.flat_map(|scenario| {
-            let jobs = scenario.contenders.iter();
-            jobs.map(move |contender| Job { scenario, contender: *contender, bar: BAR })
+            let watches = scenario.contenders.iter().cloned();
+            watches.map(move |watch| Job { experiment: scenario, watch, bar: BAR })
         })
     }
 

@@ -91,7 +91,7 @@ pub(super) fn section(ran: &Ran) -> String {
     let scenario = &ran.experiment.scenario;
     let mut text = String::new();
     let flush =
-        scenario.config.flush.map_or("no flush".into(), |every| format!("a flush each {every:?}"));
+        scenario.setup.flush.map_or("no flush".into(), |every| format!("a flush each {every:?}"));
     // Writing to a string does not fail.
     let _ = write!(
         text,
@@ -99,10 +99,10 @@ pub(super) fn section(ran: &Ran) -> String {
          Command: `tierscope reproduce {name}`\n\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n",
         name = scenario.name,
         about = scenario.about,
-        mapped = show_bytes(scenario.workload.bytes()),
+        mapped = show_bytes(scenario.bytes()),
         time = scenario.time,
-        hardware = scenario.hardware.name,
-        seed = scenario.config.seed,
+        hardware = scenario.setup.hardware.name,
+        seed = scenario.seed,
         source = scenario.source,
     );
     for claim in &ran.experiment.claims {

@@ -4,12 +4,14 @@ use serde::Deserialize;
 use tierscope_core::Result;
 use tierscope_hw::Machine as Hardware;
 use tierscope_sim::density::Config;
+use tierscope_sim::experiment::{Experiment, place, read};
+use tierscope_workloads::Work;
 use toml::Spanned;
 
-use crate::bench::contender::Contender;
+use crate::bench::Scenario;
 use crate::bench::judge::Outcome;
-use crate::bench::scenario::{Scenario, at, read};
 use crate::units;
+use crate::watch::Watch;
 
 const NAME: &str = "experiments/sensitivity.toml";
 const TEXT: &str = include_str!("../../../../experiments/sensitivity.toml");
@@ -67,8 +69,8 @@ impl Varies {
     }
 
     /// Whether it means anything to a contender: one that it does not is not run again.
-    fn concerns(self, contender: &Contender) -> bool {
-        let (sampled, scans) = (contender.samples > 0, contender.name.starts_with("scan"));
+    fn concerns(self, watch: &Watch) -> bool {
+        let (sampled, scans) = (watch.samples > 0, watch.name.starts_with("scan"));
         match self {
             Varies::RecordNs | Varies::InterruptNs => sampled,
             Varies::EntryNs => scans,
@@ -77,27 +79,38 @@ impl Varies {
         }
     }
 
-    fn apply(self, value: &str, scenario: &mut Scenario) -> std::result::Result<(), String> {
+    fn apply(self, value: &str, experiment: &mut Experiment) -> std::result::Result<(), String> {
         let number = || value.parse::<u64>().map_err(|_| format!("`{value}` is no number"));
-        let config = &mut scenario.config;
+        let Experiment { setup, config, processes, .. } = experiment;
         match self {
             Varies::Rate => {
                 let rate = number()?;
-                scenario.workload.phases.iter_mut().for_each(|phase| phase.rate = Some(rate));
+                for process in processes {
+                    if let Work::Described(workload) = &mut process.work {
+                        workload.phases.iter_mut().for_each(|phase| phase.rate = Some(rate));
+                    }
+                }
             }
-            Varies::Flush if value == "never" => config.flush = None,
-            Varies::Flush => config.flush = Some(units::duration(value)?),
+            Varies::Flush => {
+                setup.flush = (value != "never").then(|| units::duration(value)).transpose()?;
+                config.flush = setup.flush;
+            }
             Varies::Machine => {
-                scenario.hardware = Hardware::ready_made(value).map_err(|e| e.to_string())?;
-                let other = Config::of(&scenario.hardware, config.costs.clone());
+                setup.hardware = Hardware::ready_made(value).map_err(|e| e.to_string())?;
+                let other = Config::of(&setup.hardware, config.costs.clone());
                 (config.tlb_pages, config.upper_entries) = (other.tlb_pages, other.upper_entries);
             }
-            Varies::ProbeNs => config.costs.access_bits.probe_ns = number()?,
-            Varies::EntryNs => config.costs.access_bits.entry_ns = number()?,
-            Varies::RecordNs => config.costs.samples.record_ns = number()?,
-            Varies::InterruptNs => config.costs.samples.interrupt_ns = number()?,
-            Varies::Seed => config.seed = number()?,
+            Varies::ProbeNs => setup.costs.access_bits.probe_ns = number()?,
+            Varies::EntryNs => setup.costs.access_bits.entry_ns = number()?,
+            Varies::RecordNs => setup.costs.samples.record_ns = number()?,
+            Varies::InterruptNs => setup.costs.samples.interrupt_ns = number()?,
+            Varies::Seed => {
+                let seed = number()?;
+                experiment.reseed(seed);
+                return Ok(());
+            }
         }
+        config.costs = setup.costs.clone();
         Ok(())
     }
 }
@@ -133,9 +146,9 @@ pub(super) fn variants(scenario: &Scenario) -> Result<Vec<Variant>> {
         for value in &parameter.values {
             let mut scenario = scenario.clone();
             let text = value.get_ref();
-            let changed = parameter.varies.apply(text, &mut scenario);
-            changed.map_err(|what| at(NAME, TEXT, value.span().start, what))?;
-            scenario.contenders.retain(|contender| parameter.varies.concerns(contender));
+            let changed = parameter.varies.apply(text, scenario.experiment_mut());
+            changed.map_err(|what| place(NAME, TEXT, value.span().start, what))?;
+            scenario.contenders.retain(|watch| parameter.varies.concerns(watch));
             if scenario.contenders.is_empty() {
                 continue;
             }
@@ -166,8 +179,10 @@ mod tests {
     fn each_variant_changes_one_thing() {
         let plain = scenario();
         let all = variants(&plain).unwrap();
+        let described = |scenario: &Scenario| scenario.described().unwrap();
+        let rate = |scenario: &Scenario| described(scenario).phases[0].rate;
         let of = |label: &str| &all.iter().find(|v| v.label == label).unwrap().scenario;
-        assert_eq!(of("rate 300000").workload.phases[0].rate, Some(300_000));
+        assert_eq!(rate(of("rate 300000")), Some(300_000));
         assert_eq!(of("rate 300000").config, plain.config);
         assert_eq!(of("flush never").config.flush, None);
         assert_eq!(of("probe ns 100").config.costs.access_bits.probe_ns, 100);
@@ -179,14 +194,14 @@ mod tests {
         assert!(of("record ns 200").contenders.iter().all(|c| c.samples > 0));
         for variant in &all {
             let same = variant.scenario.config == plain.config
-                && variant.scenario.workload == plain.workload;
+                && described(&variant.scenario) == described(&plain);
             assert!(!same, "{} changes nothing", variant.label);
         }
     }
 
     #[test]
     fn values_that_are_none_are_refused() {
-        let apply = |varies: Varies, value: &str| varies.apply(value, &mut scenario());
+        let apply = |varies: Varies, value: &str| varies.apply(value, scenario().experiment_mut());
         assert!(apply(Varies::Machine, "abacus").is_err());
         assert!(apply(Varies::Flush, "5").is_err());
         assert!(apply(Varies::Seed, "x").is_err());

@@ -1,7 +1,9 @@
 //! What software costs: time of a CPU for a probe, a fault, a page moved.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_hw::PageSize;
+use tierscope_hw::config::{Ranges, check_ranges};
 
 /// Costs of one operating system on one kind of server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,8 +17,12 @@ pub struct Costs {
     pub access_bits: AccessBitCosts,
     /// Sampled accesses.
     pub samples: SampleCosts,
+    /// What the kernel does on a core that runs, again and again.
+    pub tick: Tick,
     /// Page faults and hint faults.
     pub faults: FaultCosts,
+    /// Calls of the system that touch memory.
+    pub calls: CallCosts,
     /// TLB shootdowns.
     pub shootdown: ShootdownCosts,
     /// Moving, splitting and collapsing pages.
@@ -40,6 +46,9 @@ pub struct AccessBitCosts {
     /// Keys of this table that are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
 }
 
 /// Sampled accesses; charged to the core that is sampled, but for what reading them takes.
@@ -59,6 +68,62 @@ pub struct SampleCosts {
     /// Keys of this table that are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
+}
+
+/// The kernel's timer tick on a core that runs. What it touches stands in the paging-structure caches
+/// afterwards, and pushes out some of what the program had there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tick {
+    /// Microseconds from one to the next.
+    pub period_us: u64,
+    /// What it touches.
+    pub regions: Vec<KernelRegion>,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
+}
+
+/// Memory of the kernel that lies beneath one entry of each level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelRegion {
+    /// For people.
+    pub name: String,
+    /// Its address with page tables of 4 levels.
+    pub four: Address,
+    /// Its address with page tables of 5 levels.
+    pub five: Address,
+    /// The pages that it is mapped with.
+    pub pages: PageSize,
+}
+
+/// An address, in a file as a text: TOML knows none beyond 2^63.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub u64);
+
+impl Serialize for Address {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&format!("{:#x}", self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let digits = text.strip_prefix("0x").unwrap_or(&text);
+        u64::from_str_radix(digits, 16)
+            .map(Address)
+            .map_err(|_| de::Error::custom(format!("`{text}` is not an address like 0xffff…")))
+    }
 }
 
 /// Page faults and hint faults; charged to the thread that faults.
@@ -78,6 +143,28 @@ pub struct FaultCosts {
     /// Keys of this table that are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
+}
+
+/// Calls of the system that touch memory; charged to the thread that calls, with what the copies
+/// that they make wait for memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallCosts {
+    /// Nanoseconds of a call, whatever it does.
+    pub call_ns: u64,
+    /// Nanoseconds more for a page that is locked, unlocked or given back.
+    pub page_ns: u64,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
 }
 
 /// TLB shootdowns.
@@ -97,6 +184,9 @@ pub struct ShootdownCosts {
     /// Keys of this table that are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
 }
 
 /// Moving, splitting and collapsing pages; charged to the mover.
@@ -118,6 +208,9 @@ pub struct MoveCosts {
     /// Keys of this table that are assumed.
     #[serde(default)]
     pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
 }
 
 /// The ready-made costs: name and TOML text.
@@ -157,6 +250,7 @@ impl Costs {
         let above_zero = [
             ("moves.copy_mib_s", self.moves.copy_mib_s),
             ("moves.batch", self.moves.batch),
+            ("tick.period_us", self.tick.period_us),
             ("shootdown.flush_all_pages", self.shootdown.flush_all_pages),
         ];
         for (key, value) in above_zero {
@@ -166,21 +260,49 @@ impl Costs {
                     .remedy("give at least 1"));
             }
         }
-        let sources = [
-            ("access_bits", &self.access_bits.source),
-            ("samples", &self.samples.source),
-            ("faults", &self.faults.source),
-            ("shootdown", &self.shootdown.source),
-            ("moves", &self.moves.source),
-        ];
-        match sources.iter().find(|(_, source)| source.is_empty()) {
-            None => Ok(()),
-            Some((table, _)) => {
-                Err(Error::new(ErrorKind::Usage, format!("costs {name}, {table}.source"))
-                    .cause("it is empty")
-                    .remedy("say where the numbers come from"))
-            }
-        }
+        check_table(name, "access_bits", &self.access_bits)?;
+        check_table(name, "samples", &self.samples)?;
+        check_table(name, "tick", &self.tick)?;
+        check_table(name, "faults", &self.faults)?;
+        check_table(name, "calls", &self.calls)?;
+        check_table(name, "shootdown", &self.shootdown)?;
+        check_table(name, "moves", &self.moves)
+    }
+}
+
+/// What every table has beside its numbers.
+#[derive(Deserialize)]
+struct Sourced {
+    source: String,
+    assumed: Vec<String>,
+    ranges: Ranges,
+}
+
+/// Whether a table says where its numbers come from, and of keys that it has.
+fn check_table(name: &str, table: &str, numbers: &impl Serialize) -> Result<()> {
+    let wrong = |key: String, cause: String, remedy: &str| {
+        Err(Error::new(ErrorKind::Usage, format!("costs {name}, {table}.{key}"))
+            .cause(cause)
+            .remedy(remedy))
+    };
+    let all = toml::Table::try_from(numbers).unwrap_or_default();
+    let sourced: Sourced = all.clone().try_into().map_err(|error| {
+        Error::new(ErrorKind::Other, format!("costs {name}, {table}")).cause(error)
+    })?;
+    if sourced.source.trim().is_empty() {
+        return wrong("source".into(), "it is empty".into(), "say where the numbers come from");
+    }
+    if let Some(key) = sourced.assumed.iter().find(|key| !all.contains_key(*key)) {
+        let cause = format!("there is no key {key:?}");
+        return wrong("assumed".into(), cause, "name keys of the table");
+    }
+    match check_ranges(numbers, &sourced.ranges) {
+        Ok(()) => Ok(()),
+        Err((key, cause)) => wrong(
+            format!("ranges.{key}"),
+            cause,
+            "give [least, most] around the table's own number",
+        ),
     }
 }
 
@@ -213,5 +335,15 @@ mod tests {
         let error = Costs::parse("c.toml", &text.replacen("batch = 32", "batch = 0", 1));
         let error = error.expect_err("no batch").to_string();
         assert!(error.contains("moves.batch: it is 0"), "{error}");
+        let error = Costs::parse(
+            "c.toml",
+            &text.replacen("probe_ns = [100, 870]", "probe_ns = [9, 10]", 1),
+        );
+        let error = error.expect_err("out of range").to_string();
+        assert!(error.contains("access_bits.ranges.probe_ns: 330 does not lie"), "{error}");
+        let error =
+            Costs::parse("c.toml", &text.replacen("assumed = [", "assumed = [\"fee\", ", 1));
+        let error = error.expect_err("unknown key").to_string();
+        assert!(error.contains("assumed: there is no key \"fee\""), "{error}");
     }
 }

@@ -7,5 +7,8 @@
 mod costs;
 mod sampling;
 
-pub use costs::{AccessBitCosts, Costs, FaultCosts, MoveCosts, SampleCosts, ShootdownCosts};
+pub use costs::{
+    AccessBitCosts, Address, CallCosts, Costs, FaultCosts, KernelRegion, MoveCosts, SampleCosts,
+    ShootdownCosts, Tick,
+};
 pub use sampling::{Event, Period, Sampling};

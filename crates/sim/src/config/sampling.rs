@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
 /// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Event {
     /// Retired loads (`MEM_INST_RETIRED.ALL_LOADS`).
     Loads,

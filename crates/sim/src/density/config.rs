@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
 use tierscope_core::{Error, ErrorKind, LevelSet, PAGE_SIZE, Radix, Result};
 use tierscope_hw::{Machine as Hardware, PageSize};
 
@@ -9,7 +10,8 @@ use crate::config::{Costs, Sampling};
 use crate::placement::Placement;
 
 /// How page tables are found at the beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Start {
     /// Every entry is young, as after memory was populated.
     Young,

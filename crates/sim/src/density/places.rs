@@ -14,6 +14,9 @@ use tierscope_hw::config::MemoryTier;
 use super::world::SPACE;
 use crate::placement::{Placement, Watermarks};
 
+/// The kernel's `watermark_scale_factor` as it comes.
+const WATERMARK_SCALE: u32 = 10;
+
 /// Tiers by number of the page, modulo how many there are.
 type Rule = Arc<[Tier]>;
 
@@ -67,9 +70,11 @@ impl Places {
         placement: &Placement,
         mappings: &Mappings,
     ) -> Result<Self> {
+        let all = tiers.iter().map(|tier| tier.mib << 8).sum();
         let pool = |tier: &MemoryTier| {
             let capacity = tier.mib << 8;
-            Pool { capacity, free: capacity, marks: Watermarks::of(capacity) }
+            let marks = Watermarks::of(capacity, all, WATERMARK_SCALE, None);
+            Pool { capacity, free: capacity, marks }
         };
         let pools: Vec<Pool> = tiers.iter().map(pool).collect();
         let mut places = Self { runs: BTreeMap::new(), pools, version: 0 };
@@ -382,11 +387,11 @@ mod tests {
         places.pages(range).iter().map(|pages| *pages as f64 / 256.0).collect()
     }
 
-    // 64 MiB: watermarks of 256 pages and 320: 1.25 MiB stay free, page tables of 80 MiB take 40 pages.
+    // 64 of 128 MiB: watermarks of 181 pages and 226, which stay free; page tables of 80 MiB take 40 pages.
     #[test]
     fn first_touch_fills_the_fast_tier_down_to_its_low_watermark() {
         let (places, range) = places(&[64, 64], &Placement::FirstTouch, 80);
-        let low = Watermarks::of(64 << 8).low;
+        let low = Watermarks::of(64 << 8, 128 << 8, WATERMARK_SCALE, None).low;
         assert_eq!(places.pages(&range)[0], (64 << 8) - low - 40);
         assert_eq!(places.runs.len(), 2);
         let usage: Vec<TierUse> = places.tiers().collect();
@@ -401,9 +406,9 @@ mod tests {
         assert_eq!(mib(&one, &range)[..3], [0.0, 8.0, 8.0]);
         assert_eq!((one.tier_of(1 << 20), one.tier_of((1 << 20) + 4096)), (Some(SLOW), Some(FAR)));
         assert_eq!(one.tier_of(17 << 20), None);
-        // 16 MiB: 14.75 above the low watermark; then the fast tier takes its turns.
+        // 16 MiB less the low watermark of 52 pages; then the fast tier takes its turns.
         let (full, range) = places(&[64, 64, 16], &placement, 60);
-        let far = (16 << 8) - Watermarks::of(16 << 8).low;
+        let far = (16 << 8) - Watermarks::of(16 << 8, 144 << 8, WATERMARK_SCALE, None).low;
         assert_eq!(full.pages(&range)[2], far);
         assert_eq!(full.pages(&range)[1], 30 << 8);
         assert_eq!(full.pages(&range)[0], (30 << 8) - far);

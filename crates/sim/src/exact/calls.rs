@@ -1,62 +1,161 @@
-//! System calls of programs.
+//! Calls of the system: what the kernel does to memory on a program's behalf.
 
-use tierscope_core::{Access, BusObserver, PageEvent, PageEventKind, Range, Result, SpaceId, Time};
-use tierscope_workloads::Call;
+use tierscope_core::{
+    Access, Addr, BusObserver, Level, PAGE_SIZE, PageEvent, PageEventKind, Range, SpaceId, Time,
+};
+use tierscope_hw::PageSize;
+use tierscope_workloads::app::Call;
 
 use super::machine::Machine;
-use super::os::{Denied, Os};
+use super::memory::Reached;
+use super::os::{Denied, Resolved};
 use super::tier::NS;
+use crate::exact::Detail;
+
+/// Bytes of a line.
+const LINE: u64 = 64;
 
 impl<B: BusObserver> Machine<B> {
-    /// A thread of `space` on core `at` calls.
+    /// A call that a program makes on a core, which pays for it.
     ///
     /// # Errors
-    /// The host has no memory.
-    pub(super) fn call(
+    /// The host has no memory. Why the space may not (nothing is mapped there, or there is no memory)
+    /// is what comes back.
+    pub fn call(
         &mut self,
-        at: usize,
+        cpu: usize,
         space: SpaceId,
         call: Call,
-    ) -> Result<Result<(), Denied>> {
-        let now = Time(self.cpus[at].time / NS);
-        let range = |at: u64, bytes: u64| Range::new(space, at, at.saturating_add(bytes));
+    ) -> tierscope_core::Result<Result<(), Denied>> {
+        let done = self.carry_out_call(cpu, space, call);
+        match &self.broken {
+            Some(error) => Err(error.clone()),
+            None => Ok(done),
+        }
+    }
+
+    fn carry_out_call(&mut self, cpu: usize, space: SpaceId, call: Call) -> Result<(), Denied> {
+        self.cpus[cpu].time += self.costs.calls.call_ns * NS;
+        let pages = |at: u64, bytes: u64| {
+            let end = at.saturating_add(bytes);
+            Level::PTE.align(&Range::new(space, at, end.max(at)))
+        };
         match call {
             Call::File { at, bytes, writes } => {
-                let access = if writes { Access::Store } else { Access::Load };
-                self.os.reach_pages(range(at, bytes), PageEventKind::FileAccess(access), now)
+                self.copy_file(cpu, pages(at, bytes), (at, bytes), writes)
             }
-            Call::Lock { at, bytes, on: true } => {
-                self.os.reach_pages(range(at, bytes), PageEventKind::Locked, now)
-            }
-            Call::Lock { at, bytes, on: false } => {
-                self.os.tell(range(at, bytes), PageEventKind::Unlocked, now);
-                Ok(Ok(()))
-            }
-            Call::Free { at, bytes } => {
-                let stale = self.os.give_back(range(at, bytes), now)?;
-                self.shoot_for_kernel(stale);
-                Ok(Ok(()))
-            }
+            Call::Lock { at, bytes, on } => self.lock(cpu, pages(at, bytes), on),
+            Call::Free { at, bytes } => self.discard(cpu, pages(at, bytes)),
         }
     }
-}
 
-impl Os {
-    /// The kernel itself reaches for pages: they are there then, no younger than before.
-    fn reach_pages(
+    /// read(2) or write(2) of pages that a file stands behind: the kernel copies them through its own
+    /// mapping, so no entry of the program's tables is marked. Pages that are not there are brought,
+    /// old as fault-around maps them (mm/filemap.c, `filemap_map_pages`).
+    fn copy_file(
         &mut self,
-        range: Range,
-        kind: PageEventKind,
-        now: Time,
-    ) -> Result<Result<(), Denied>> {
-        let reached = self.fill_holes(range)?;
-        if reached.is_ok() {
-            self.tell(range, kind, now);
+        cpu: usize,
+        pages: Range,
+        (at, bytes): (u64, u64),
+        writes: bool,
+    ) -> Result<(), Denied> {
+        let access = if writes { Access::Store } else { Access::Load };
+        for page in (pages.start..pages.end).step_by(PAGE_SIZE as usize) {
+            self.fetch(cpu, Addr { space: pages.space, at: page })?;
+            let Some(physical) = self.os.physical(pages.space, page) else { continue };
+            let from = at.max(page) & !(LINE - 1);
+            let to = at.saturating_add(bytes).min(page + PAGE_SIZE);
+            for line in (from..to).step_by(LINE as usize) {
+                self.copy_line(cpu, physical + (line - page), writes);
+            }
         }
-        Ok(reached)
+        let time = Time(self.cpus[cpu].time / NS);
+        let kind = PageEventKind::FileAccess(access);
+        self.os.events.push(PageEvent { time, range: pages, kind });
+        Ok(())
     }
 
-    fn tell(&mut self, range: Range, kind: PageEventKind, time: Time) {
-        self.events.push(PageEvent { time, range, kind });
+    /// A line goes through the caches, as many at a time as a core can wait for.
+    fn copy_line(&mut self, at: usize, physical: u64, store: bool) {
+        let (cpu, cycles) = (&mut self.cpus[at], &self.cycles);
+        let stall = match self.detail {
+            Detail::Translation => 0,
+            Detail::Caches | Detail::Whole => {
+                let whole = self.detail == Detail::Whole;
+                let reached = match whole {
+                    true => self.memory.access::<true>(cpu.time, physical, store, at),
+                    false => self.memory.access::<false>(cpu.time, physical, store, at),
+                };
+                let time = match reached {
+                    Reached::Cache => cycles.llc,
+                    Reached::Memory(served) => served.time(),
+                };
+                if whole { time / cycles.fill_buffers } else { 0 }
+            }
+        };
+        cpu.time += stall.max(cycles.access);
+    }
+
+    /// Makes sure that there is a page; the core pays if it has to be made. Nobody has accessed it.
+    fn fetch(&mut self, cpu: usize, at: Addr) -> Result<(), Denied> {
+        let now = Time(self.cpus[cpu].time / NS);
+        let fetched = self.os.fetch(at.space, at.at, now);
+        self.made(cpu, fetched)
+    }
+
+    /// Charges for a page that was made, or ends the run if the host has no memory.
+    fn made(
+        &mut self,
+        cpu: usize,
+        made: tierscope_core::Result<Result<Resolved, Denied>>,
+    ) -> Result<(), Denied> {
+        match made {
+            Ok(resolved) => {
+                if let Resolved::Page(size) = resolved? {
+                    self.charge_page(cpu, size);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.broken = Some(error);
+                Err(Denied::OutOfMemory)
+            }
+        }
+    }
+
+    /// A core pays for a first touch.
+    pub(super) fn charge_page(&mut self, cpu: usize, size: PageSize) {
+        let (cpu, costs) = (&mut self.cpus[cpu], &self.costs.faults);
+        cpu.counts.first_touches[size as usize] += 1;
+        let [small, huge] = [costs.small_ns, costs.huge_ns];
+        cpu.time += NS * [small, huge, 512 * huge][size as usize];
+    }
+
+    /// mlock(2) and munlock(2): pages that are locked are all there.
+    fn lock(&mut self, cpu: usize, pages: Range, on: bool) -> Result<(), Denied> {
+        if on {
+            for page in (pages.start..pages.end).step_by(PAGE_SIZE as usize) {
+                let now = Time(self.cpus[cpu].time / NS);
+                let made = self.os.fault(pages.space, page, false, now);
+                self.made(cpu, made)?;
+            }
+        }
+        self.os.lock(pages, on).map_err(|_| Denied::Unmapped)?;
+        self.cpus[cpu].time += self.costs.calls.page_ns * NS * (pages.bytes() / PAGE_SIZE);
+        let kind = if on { PageEventKind::Locked } else { PageEventKind::Unlocked };
+        let time = Time(self.cpus[cpu].time / NS);
+        self.os.events.push(PageEvent { time, range: pages, kind });
+        Ok(())
+    }
+
+    /// madvise(2) with `MADV_DONTNEED`.
+    fn discard(&mut self, cpu: usize, pages: Range) -> Result<(), Denied> {
+        let now = Time(self.cpus[cpu].time / NS);
+        let stale = self.os.discard(pages, now).map_err(|_| Denied::Unmapped)?;
+        self.armed.forget(&pages);
+        self.cpus[cpu].time += self.costs.calls.page_ns * NS * stale.pages;
+        let cost = self.shoot_from(cpu, stale);
+        self.cpus[cpu].time += cost;
+        Ok(())
     }
 }

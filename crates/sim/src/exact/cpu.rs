@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tierscope_core::Result;
-use tierscope_hw::Mmu;
+use tierscope_core::{Level, Result};
+use tierscope_hw::{Asid, Mmu};
 
 use super::pmu::Pmu;
 use super::private::Private;
@@ -25,6 +25,8 @@ pub(super) struct Cpu {
     /// When its next timer tick comes, and from one to the next.
     tick_at: u64,
     tick: u64,
+    /// What a tick leaves in the paging-structure caches: addresses, and the lowest level.
+    touched: Vec<(u64, Level)>,
     /// When its TLBs are flushed next, and from one time to the next.
     flush_at: u64,
     flush: u64,
@@ -49,6 +51,7 @@ impl Cpu {
         Ok(Self {
             tick_at: tick,
             tick,
+            touched: touched(setup),
             flush_at: setup.flush.map_or(u64::MAX, |_| flush / 2),
             flush,
             mmu: Mmu::new(&setup.hardware.translation)?,
@@ -73,7 +76,9 @@ impl Cpu {
     /// Takes the timer ticks and flushes that are due.
     pub(super) fn interrupts(&mut self) {
         if self.time >= self.tick_at {
-            self.mmu.forget_tables();
+            for (linear, lowest) in &self.touched {
+                self.mmu.occupy(*linear, Asid::ZERO, *lowest);
+            }
             self.tick_at = (self.time / self.tick + 1) * self.tick;
         }
         if self.time >= self.flush_at {
@@ -95,4 +100,16 @@ impl Cpu {
         self.time += time;
         self.stolen += time;
     }
+}
+
+/// What the kernel touches at a tick: whatever lies beneath a leaf is not cached. No process has its
+/// tag.
+fn touched(setup: &Setup) -> Vec<(u64, Level)> {
+    let five = setup.hardware.translation.levels == 5;
+    let regions = setup.costs.tick.regions.iter();
+    let entry = |region: &crate::config::KernelRegion| {
+        let at = if five { region.five } else { region.four };
+        Some((at.0, Level::new(region.pages.level().number() + 1)?))
+    };
+    regions.filter_map(entry).collect()
 }

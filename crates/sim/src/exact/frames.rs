@@ -33,13 +33,12 @@ struct Pool {
 }
 
 impl Pool {
-    fn new(first: u64, frames: u64) -> Self {
+    fn new(first: u64, frames: u64, watermarks: Watermarks) -> Self {
         let blocks = frames / BLOCK;
         let mut whole = vec![u64::MAX; blocks.div_ceil(64) as usize];
         if let Some(last) = whole.last_mut().filter(|_| !blocks.is_multiple_of(64)) {
             *last = (1 << (blocks % 64)) - 1;
         }
-        let watermarks = Watermarks::of(frames);
         Self {
             first,
             frames,
@@ -139,11 +138,11 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub(super) fn new(tiers: &[MemoryTier]) -> Self {
+    pub(super) fn new(tiers: &[MemoryTier], marks: &[Watermarks]) -> Self {
         let mut first = 0;
-        let pools = tiers.iter().map(|tier| {
+        let pools = tiers.iter().zip(marks).map(|(tier, marks)| {
             let frames = tier.mib << 8;
-            let pool = Pool::new(first, frames);
+            let pool = Pool::new(first, frames, *marks);
             first = (first + frames).next_multiple_of(BLOCK * GIGA);
             pool
         });
@@ -227,8 +226,14 @@ mod tests {
             write_mib_s: 1,
             source: "toy".into(),
             assumed: vec![],
+            ranges: Default::default(),
         };
         mib.iter().map(tier).collect()
+    }
+
+    fn frames(mib: &[u64]) -> Frames {
+        let marks = mib.iter().map(|mib| Watermarks::of(mib << 8, mib << 8, 10, None));
+        Frames::new(&tiers(mib), &marks.collect::<Vec<_>>())
     }
 
     const FAST: Tier = Tier(0);
@@ -236,7 +241,7 @@ mod tests {
     //   6 MiB: blocks 0 1 2; frame 0 is taken, so block 0 is broken
     #[test]
     fn small_pages_fill_broken_blocks_first() {
-        let mut frames = Frames::new(&tiers(&[6]));
+        let mut frames = frames(&[6]);
         assert_eq!(frames.take(FAST, PageSize::M2), Some(512));
         assert_eq!(frames.take(FAST, PageSize::K4), Some(1));
         assert_eq!(frames.take(FAST, PageSize::M2), Some(1024));
@@ -247,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_block_is_whole_again_when_its_last_frame_comes_back() {
-        let mut frames = Frames::new(&tiers(&[4]));
+        let mut frames = frames(&[4]);
         let small: Vec<u64> =
             (0..511 + 512).map_while(|_| frames.take(FAST, PageSize::K4)).collect();
         assert_eq!((small.len(), frames.free(FAST)), (1023, 0));
@@ -258,7 +263,7 @@ mod tests {
 
     #[test]
     fn tiers_begin_at_a_gigabyte_and_know_their_frames() {
-        let mut frames = Frames::new(&tiers(&[6, 2048]));
+        let mut frames = frames(&[6, 2048]);
         assert_eq!(frames.take(Tier(1), PageSize::G1), Some(1 << 18));
         assert_eq!(frames.take(Tier(1), PageSize::K4), Some(2 << 18));
         assert_eq!([0, (1 << 18) - 1, 1 << 18].map(|f| frames.tier_of(f).0), [0, 0, 1]);

@@ -92,7 +92,7 @@ impl<B: BusObserver> Machine<B> {
     /// What does not fit together.
     pub fn observed(setup: &Setup, observer: B) -> Result<Self> {
         setup.check()?;
-        let os = Os::new(&setup.hardware, setup.uncached_tables, setup.memory_mode)?;
+        let os = Os::new(setup)?;
         let firsts: Vec<u64> = os.frames.firsts().collect();
         let memory = Memory::new(&setup.hardware, &firsts, setup.memory_mode, observer)?;
         let cpus = (0..setup.cpus).map(|_| Cpu::new(setup)).collect::<Result<Vec<Cpu>>>()?;
@@ -277,7 +277,7 @@ impl<B: BusObserver> Machine<B> {
     pub fn collapse(&mut self, range: Range) -> u64 {
         let mut count = 0;
         for at in (range.start..range.end).step_by(PageSize::M2.bytes() as usize) {
-            if let Some(stale) = self.os.collapse_at(range.space, at) {
+            if let Ok(Some(stale)) = self.os.collapse_at(range.space, at) {
                 self.shoot_for_kernel(stale);
                 count += 1;
             }
@@ -358,6 +358,7 @@ impl<B: BusObserver> Machine<B> {
         let mut account = Account {
             lines_read: self.memory.lines[0],
             lines_written: self.memory.lines[1],
+            mean_waits: self.memory.mean_waits(),
             spent: self.spent,
             done: self.done(),
             table_bytes: self.os.tables.bytes(),

@@ -1,10 +1,13 @@
 //! What lies below translation: the last-level cache, its prefetcher, the tiers and the bus.
 
+use std::time::Duration;
+
 use tierscope_core::{BusObserver, Error, ErrorKind, Result};
 use tierscope_hw::cache::Request;
 use tierscope_hw::{Cache, Machine as Hardware, Prefetcher};
 
 use super::bus::Bus;
+use super::machine::duration;
 use super::near::{MAX_RATIO, Near};
 use super::tier::{TierClock, Way};
 use crate::account::TIERS;
@@ -48,6 +51,10 @@ pub(super) struct Memory<B> {
     pub(super) bus: Bus<B>,
     /// Lines read from and written to each tier.
     pub(super) lines: [[u64; TIERS]; 2],
+    /// Those of them that the mover copied.
+    pub(super) copied: [[u64; TIERS]; 2],
+    /// By how much the others came later than from idle memory, in ps.
+    pub(super) waits: [[u64; TIERS]; 2],
 }
 
 impl<B: BusObserver> Memory<B> {
@@ -73,7 +80,18 @@ impl<B: BusObserver> Memory<B> {
             near: if memory_mode { Some(near(hardware)?) } else { None },
             bus: Bus::new(observer),
             lines: [[0; TIERS]; 2],
+            copied: [[0; TIERS]; 2],
+            waits: [[0; TIERS]; 2],
         })
+    }
+
+    /// By how much a line came later than from idle memory, in the mean.
+    pub(super) fn mean_waits(&self) -> [[Duration; TIERS]; 2] {
+        let mean = |way: usize, tier: usize| {
+            let lines = self.lines[way][tier] - self.copied[way][tier];
+            duration(self.waits[way][tier].checked_div(lines).unwrap_or(0))
+        };
+        [0, 1].map(|way| std::array::from_fn(|tier| mean(way, tier)))
     }
 
     #[inline(always)]
@@ -144,6 +162,7 @@ impl<B: BusObserver> Memory<B> {
         self.lines[0][tier] += 1;
         let latency = self.tiers[tier].latency(Way::Read);
         let wait = if CLOCK { self.tiers[tier].book(now, Way::Read) } else { 0 };
+        self.waits[0][tier] += wait;
         Served { latency, wait, tier: tier as u8 }
     }
 
@@ -153,6 +172,7 @@ impl<B: BusObserver> Memory<B> {
         let tier = usize::from(!hit);
         self.lines[0][tier] += 1;
         let wait = if CLOCK { self.tiers[tier].book(now, Way::Read) } else { 0 };
+        self.waits[0][tier] += wait;
         Served { latency: self.tiers[tier].latency(Way::Read), wait, tier: tier as u8 }
     }
 
@@ -189,7 +209,9 @@ impl<B: BusObserver> Memory<B> {
             tier = 0;
         }
         self.lines[1][tier] += 1;
-        (tier, if CLOCK { self.tiers[tier].book(now, Way::Write) } else { 0 })
+        let wait = if CLOCK { self.tiers[tier].book(now, Way::Write) } else { 0 };
+        self.waits[1][tier] += wait;
+        (tier, wait)
     }
 }
 

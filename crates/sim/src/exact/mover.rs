@@ -47,6 +47,13 @@ struct Batch {
     time: u64,
 }
 
+impl Batch {
+    fn fail(&mut self, bytes: u64, why: Failure) {
+        self.failed += bytes;
+        self.why = self.why.or(Some(why));
+    }
+}
+
 impl<B: BusObserver> Machine<B> {
     /// One batch of the action at hand.
     pub(super) fn step_mover(&mut self) {
@@ -107,16 +114,18 @@ impl<B: BusObserver> Machine<B> {
             };
             let size = PageSize::of_level(leaf.level).expect("a leaf's");
             job.from = linear + size.bytes();
+            job.met = true;
             let from = self.os.frames.tier_of((leaf.entry & FRAME_MASK) >> 12);
             if from == tier {
                 continue;
             }
             batch.pages += 1;
+            if self.os.is_locked(range.space, linear) {
+                batch.fail(size.bytes(), Failure::Busy);
+                continue;
+            }
             match self.os.move_leaf(range.space, leaf, tier) {
-                None => {
-                    batch.failed += size.bytes();
-                    batch.why = Some(Failure::NoRoom);
-                }
+                None => batch.fail(size.bytes(), Failure::NoRoom),
                 Some(_) => {
                     stale.range.start = if stale.pages == 0 { linear } else { stale.range.start };
                     stale.add(size);
@@ -136,6 +145,8 @@ impl<B: BusObserver> Machine<B> {
         let [from, to] = [from, to].map(|tier| usize::from(tier.0));
         self.memory.lines[0][from] += lines;
         self.memory.lines[1][to] += lines;
+        self.memory.copied[0][from] += lines;
+        self.memory.copied[1][to] += lines;
         let waits = [
             self.memory.tiers[from].book_lines(now, Way::Read, lines),
             self.memory.tiers[to].book_lines(now, Way::Write, lines),
@@ -144,35 +155,47 @@ impl<B: BusObserver> Machine<B> {
         self.moves.costs.page_ns * NS + alone.max(waits[0]).max(waits[1])
     }
 
+    /// Splits the next 2 MiB; what is small already is as it should be.
     fn split_next(&mut self, job: &mut Job) -> Batch {
         let (at, end) = next_huge(job);
-        let mut batch = Batch { time: self.moves.costs.split_ns * NS, ..Batch::default() };
-        match self.os.split_at(job.action.range.space, at) {
-            Ok(Some(stale)) => {
-                batch.done = end - at;
-                batch.time += self.shoot(stale);
+        let space = job.action.range.space;
+        let mut batch = Batch::default();
+        let here = Range::new(space, job.from, end);
+        let leaf = self.os.next_leaf(here, job.from).map(|(_, leaf)| leaf.level);
+        job.met |= leaf.is_some();
+        if leaf == Some(Level::PUD) {
+            // A page of hugetlbfs is never split.
+            batch.fail(end - at, Failure::Unsupported);
+        } else {
+            match self.os.split_at(space, at) {
+                Ok(Some(stale)) => {
+                    batch.done = end - at;
+                    batch.time = self.moves.costs.split_ns * NS + self.shoot(stale);
+                }
+                Ok(None) => {}
+                Err(error) => self.broken = Some(error),
             }
-            Ok(None) => batch.time = 0,
-            Err(error) => self.broken = Some(error),
         }
         job.from = end;
         batch
     }
 
+    /// Collapses the next 2 MiB; what is huge already is as it should be.
     fn collapse_next(&mut self, job: &mut Job) -> Batch {
         let (at, end) = next_huge(job);
         let costs = &self.moves.costs;
         let copy = PageSize::M2.bytes() * (SECOND >> 20) / costs.copy_mib_s;
         let mut batch = Batch { time: costs.collapse_ns * NS, ..Batch::default() };
         match self.os.collapse_at(job.action.range.space, at) {
-            Some(stale) => {
+            Ok(Some(stale)) => {
                 batch.done = end - at;
                 batch.time += copy + self.shoot(stale);
             }
-            None => {
-                batch.failed = end - at;
-                batch.why = Some(Failure::Busy);
+            Ok(None) => {
+                batch.time = 0;
+                job.met = true;
             }
+            Err(why) => batch.fail(end - at, why),
         }
         job.from = end;
         batch

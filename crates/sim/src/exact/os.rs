@@ -6,17 +6,18 @@
 use std::sync::Arc;
 
 use tierscope_core::{
-    Error, ErrorKind, Level, Mapping, Mappings, PageEvent, PageEventKind, Radix, Range, Result,
-    SpaceId, Tier, Time,
+    Error, ErrorKind, Failure, Level, Mapping, Mappings, PageEvent, PageEventKind, Radix, Range,
+    Result, SpaceId, Tier, Time,
 };
 use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, HUGE, PRESENT, WRITABLE};
-use tierscope_hw::{Asid, Machine as Hardware, PageSize, Root};
+use tierscope_hw::{Asid, PageSize, Root};
 
 use super::cpus::CpuSet;
 use super::frames::Frames;
 use super::line::ARMED;
 use super::log::Log;
 use super::pages::Pages;
+use super::setup::Setup;
 use super::space::{Map, Space, Vma};
 use super::tables::{Located, Tables};
 use crate::placement::{Placement, Watermarks};
@@ -109,9 +110,10 @@ pub(super) struct Os {
 }
 
 impl Os {
-    pub(super) fn new(hardware: &Hardware, uncached: u32, memory_mode: bool) -> Result<Self> {
+    pub(super) fn new(setup: &Setup) -> Result<Self> {
+        let hardware = &setup.hardware;
         let bits = hardware.processor.physical_bits;
-        let frames = Frames::new(&hardware.tiers);
+        let frames = Frames::new(&hardware.tiers, &setup.watermarks());
         if frames.end() << 12 > 1 << (bits - 1) {
             return Err(Error::new(
                 ErrorKind::Usage,
@@ -132,7 +134,7 @@ impl Os {
         let _ = asids.take();
         Ok(Self {
             frames,
-            tables: Tables::new(hardware.translation.levels, bits, uncached),
+            tables: Tables::new(hardware.translation.levels, bits, setup.uncached_tables),
             spaces: Vec::new(),
             pages: Pages::default(),
             events: Log::default(),
@@ -141,7 +143,7 @@ impl Os {
             mappings: Arc::default(),
             changed: true,
             news: false,
-            fastest: u8::from(memory_mode),
+            fastest: u8::from(setup.memory_mode),
         })
     }
 
@@ -246,6 +248,7 @@ impl Os {
             end,
             pages: map.pages,
             writable: map.writable,
+            locked: false,
             placement: map.placement.clone(),
             backing: map.backing,
             name: Arc::clone(&map.name),
@@ -292,17 +295,6 @@ impl Os {
         stale
     }
 
-    /// madvise(2), `MADV_DONTNEED`: the mapping stays, its pages go; they come anew with the next
-    /// access.
-    pub(super) fn give_back(&mut self, range: Range, now: Time) -> Result<Stale> {
-        self.alive(range.space)?;
-        let range = Level::PTE.align(&range);
-        self.cut_pages(range)?;
-        let stale = self.zap(range);
-        self.events.push(PageEvent { time: now, range, kind: PageEventKind::Freed });
-        Ok(stale)
-    }
-
     /// exit_mmap: everything goes, the space too.
     pub(super) fn destroy(&mut self, id: SpaceId, now: Time) -> Result<Stale> {
         let space = self.alive(id)?;
@@ -328,6 +320,60 @@ impl Os {
         self.change();
         Ok(self
             .each_leaf(range, |entry| if writable { entry | WRITABLE } else { entry & !WRITABLE }))
+    }
+
+    /// mlock(2) and munlock(2).
+    pub(super) fn lock(&mut self, range: Range, on: bool) -> Result<()> {
+        self.alive(range.space)?;
+        let range = Level::PTE.align(&range);
+        for at in [range.start, range.end] {
+            self.cut_vma(range.space, at);
+        }
+        for (_, vma) in self.space_mut(range.space).vmas.range_mut(range.start..range.end) {
+            vma.locked = on;
+        }
+        self.change();
+        Ok(())
+    }
+
+    /// Whether the page at the address may not be moved.
+    pub(super) fn is_locked(&self, id: SpaceId, linear: u64) -> bool {
+        self.space(id).and_then(|space| space.vma(linear)).is_some_and(|(_, vma)| vma.locked)
+    }
+
+    /// madvise(2) with `MADV_DONTNEED`: pages and parts of huge pages go, mappings stay. What is
+    /// locked stays too, and pages of 1 GiB that do not lie in the range as a whole.
+    pub(super) fn discard(&mut self, range: Range, now: Time) -> Result<Stale> {
+        self.alive(range.space)?;
+        let range = Level::PTE.align(&range);
+        for at in [range.start, range.end] {
+            if !at.is_multiple_of(PageSize::M2.bytes()) {
+                let _ = self.split_at(range.space, at)?;
+            }
+        }
+        let mut stale = Stale::nothing(range);
+        let mut from = range.start;
+        while let Some((linear, leaf)) = self.next_leaf(range, from) {
+            let size = PageSize::of_level(leaf.level).expect("a leaf's");
+            from = linear + size.bytes();
+            if linear < range.start || from > range.end || self.is_locked(range.space, linear) {
+                continue;
+            }
+            self.tables.put(leaf.address, 0);
+            self.release(range.space, leaf.entry, size);
+            stale.add(size);
+        }
+        if stale.pages > 0 {
+            self.events.push(PageEvent { time: now, range, kind: PageEventKind::Freed });
+        }
+        Ok(stale)
+    }
+
+    /// The physical address of what a leaf, present or armed, holds at a linear one.
+    pub(super) fn physical(&self, id: SpaceId, linear: u64) -> Option<u64> {
+        let found = self.tables.locate(self.space(id)?.root, linear, Level::PTE);
+        let within = linear & (found.level.entry_bytes() - 1);
+        found.is_leaf().then_some((found.entry & FRAME_MASK) + within)
     }
 
     /// Makes the mapped leaves of the ranges fault at their next access (mm/mprotect.c,
@@ -492,7 +538,25 @@ impl Os {
         let (vma, uncached) = (vma.clone(), space.uncached);
         let root = space.root;
         let hole = Hole { id, root, linear, start, vma: &vma, uncached, level: found.level };
-        self.make_page(&hole, now)
+        self.make_page(&hole, ACCESSED, now)
+    }
+
+    /// Makes sure that there is a page, as a fault would, but nobody has accessed it.
+    pub(super) fn fetch(
+        &mut self,
+        id: SpaceId,
+        linear: u64,
+        now: Time,
+    ) -> Result<Result<Resolved, Denied>> {
+        let Some(space) = self.space(id) else { return Ok(Err(Denied::Unmapped)) };
+        let Some((start, vma)) = space.vma(linear) else { return Ok(Err(Denied::Unmapped)) };
+        let found = self.tables.locate(space.root, linear, Level::PTE);
+        if found.is_leaf() {
+            return Ok(Ok(Resolved::Spurious));
+        }
+        let (vma, uncached, root) = (vma.clone(), space.uncached, space.root);
+        let hole = Hole { id, root, linear, start, vma: &vma, uncached, level: found.level };
+        self.make_page(&hole, 0, now)
     }
 
     /// Gives every page of a range that has none a frame that nobody touched: old and clean, and so
@@ -506,7 +570,7 @@ impl Os {
     }
 
     /// Gives every page of a range that has none a frame that nobody touched.
-    pub(super) fn fill_holes(&mut self, range: Range) -> Result<Result<(), Denied>> {
+    fn fill_holes(&mut self, range: Range) -> Result<Result<(), Denied>> {
         let mut at = range.start;
         while at < range.end {
             let Some(space) = self.space(range.space) else { return Ok(Err(Denied::Unmapped)) };
@@ -583,8 +647,13 @@ impl Os {
     }
 
     /// A page for an address that has none.
-    fn make_page(&mut self, hole: &Hole<'_>, now: Time) -> Result<Result<Resolved, Denied>> {
-        let (size, tier) = match self.place_page(hole, ACCESSED)? {
+    fn make_page(
+        &mut self,
+        hole: &Hole<'_>,
+        young: u64,
+        now: Time,
+    ) -> Result<Result<Resolved, Denied>> {
+        let (size, tier) = match self.place_page(hole, young)? {
             Ok(made) => made,
             Err(denied) => return Ok(Err(denied)),
         };
@@ -650,41 +719,49 @@ impl Os {
         Ok(Some(Stale { range, pages: 1, size: PageSize::M2 }))
     }
 
-    /// Collapses the 2 MiB at the address into one page of the tier that most of it lies in, or
-    /// says why not. Holes are filled with zeros. The new page is young and, if it may be written,
-    /// dirty (mm/khugepaged.c, `collapse_huge_page`).
-    pub(super) fn collapse_at(&mut self, id: SpaceId, linear: u64) -> Option<Stale> {
-        let space = self.space(id)?;
+    /// Collapses the 2 MiB at the address into one page of the tier that most of it lies in; `None`
+    /// if they are one already. Holes are filled with zeros. The new page is young and, if it may be
+    /// written, dirty (mm/khugepaged.c, `collapse_huge_page`).
+    ///
+    /// # Errors
+    /// Why not: nothing is there, the mapping does not reach so far, a page is armed or locked, or the
+    /// tier has no whole block.
+    pub(super) fn collapse_at(
+        &mut self,
+        id: SpaceId,
+        linear: u64,
+    ) -> Result<Option<Stale>, Failure> {
+        let space = self.space(id).ok_or(Failure::Gone)?;
         let range = Level::PMD.entry_of(tierscope_core::Addr { space: id, at: linear });
-        let (start, vma) = space.vma(linear)?;
+        let (start, vma) = space.vma(linear).ok_or(Failure::Unmapped)?;
         let writable = vma.writable;
+        if start > range.start || vma.end < range.end {
+            return Err(Failure::Unsupported);
+        }
         let found = self.tables.locate(space.root, linear, Level::PMD);
-        if start > range.start
-            || vma.end < range.end
-            || found.level != Level::PMD
-            || !found.is_table()
-        {
-            return None;
+        if found.is_leaf() {
+            return Ok(None);
+        }
+        if found.level != Level::PMD || !found.is_table() {
+            return Err(Failure::Unmapped);
         }
         let table = found.entry & FRAME_MASK;
         let entries: Vec<u64> = (0..512).map(|at| self.tables.entry(table + at * 8)).collect();
         let mapped = || entries.iter().filter(|entry| **entry != 0);
-        if mapped().any(|entry| entry & PRESENT == 0) {
-            return None;
+        if vma.locked || mapped().any(|entry| entry & PRESENT == 0) {
+            return Err(Failure::Busy);
         }
         let mut each = vec![0u64; self.frames.tiers()];
         mapped().for_each(|entry| each[usize::from(self.frames.tier_of(entry >> 12).0)] += 1);
-        let most = (0..each.len()).max_by_key(|tier| (each[*tier], usize::MAX - tier))?;
-        if each[most] == 0 {
-            return None;
-        }
-        let frame = self.frames.take(Tier(most as u8), PageSize::M2)?;
+        let most = (0..each.len()).max_by_key(|tier| (each[*tier], usize::MAX - tier));
+        let most = most.filter(|tier| each[*tier] > 0).ok_or(Failure::Unmapped)?;
+        let frame = self.frames.take(Tier(most as u8), PageSize::M2).ok_or(Failure::NoRoom)?;
         mapped().for_each(|entry| self.release(id, *entry, PageSize::K4));
         self.tables.free(table);
         let flags = if writable { WRITABLE | DIRTY } else { 0 };
         self.tables.put(found.address, frame << 12 | PRESENT | ACCESSED | HUGE | flags);
         self.space_mut(id).resident[most] += 512;
-        Some(Stale { range, pages: mapped().count() as u64, size: PageSize::K4 })
+        Ok(Some(Stale { range, pages: mapped().count() as u64, size: PageSize::K4 }))
     }
 
     /// Moves the page of a leaf to a tier: a new frame, the same flags, present.

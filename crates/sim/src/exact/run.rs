@@ -209,17 +209,13 @@ impl<B: BusObserver> Machine<B> {
                 return Err(Denied::OutOfMemory);
             }
         };
-        let (cpu, costs) = (&mut self.cpus[at], &self.costs.faults);
         match resolved {
             Resolved::Spurious => {}
-            Resolved::Page(size) => {
-                cpu.counts.first_touches[size as usize] += 1;
-                let [small, huge] = [costs.small_ns, costs.huge_ns];
-                cpu.time += NS * [small, huge, 512 * huge][size as usize];
-            }
+            Resolved::Page(size) => self.charge_page(at, size),
             Resolved::Hint => {
+                let cpu = &mut self.cpus[at];
                 cpu.counts.hint_faults += 1;
-                cpu.steal(costs.hint_ns * NS);
+                cpu.steal(self.costs.faults.hint_ns * NS);
                 let armed = self.armed.when(addr.space, addr.at).unwrap_or(now);
                 let access = if stores { Access::Store } else { Access::Load };
                 let core = at as u32;

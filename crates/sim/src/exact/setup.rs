@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_hw::{Machine as Hardware, PageSize};
 use tierscope_workloads::Work;
 
 use crate::config::{Costs, Event, Sampling};
-use crate::placement::Placement;
+use crate::placement::{Placement, Watermarks};
 
 /// How much of the machine is modelled. What is left out costs nothing, here and there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Detail {
     /// TLBs, paging-structure caches, walks, page faults; an access takes its cycles, no more.
     Translation,
@@ -33,15 +35,18 @@ pub struct Setup {
     pub cpus: u32,
     /// The first tier is a cache of the second.
     pub memory_mode: bool,
+    /// How far apart a tier's watermarks lie, in 1/10,000 of it (`vm.watermark_scale_factor`).
+    pub watermark_scale: u32,
+    /// KiB that only the kernel may use, over all tiers (`vm.min_free_kbytes`); `None` for as many as
+    /// the kernel chooses.
+    pub min_free_kib: Option<u64>,
     /// How accesses are sampled, if at all.
     pub sampling: Option<Sampling>,
     /// Page tables of level 1 that fit into the uncached region (PTAT: 65,536, 256 MB); 0 for none.
     pub uncached_tables: u32,
     /// The core that the profiler shares with the target; `None` if it has one of its own.
     pub profiler_cpu: Option<u32>,
-    /// The kernel's timer tick on a core that runs; `None` for none. What the kernel touches then
-    /// (its text, per-CPU data, direct map, stacks, page descriptors: an entry of the top table each)
-    /// is more than the paging-structure caches hold of upper levels, so they forget. Without it the
+    /// Time from one timer tick to the next on a core that runs; `None` for none. Without it the
     /// entries above a small working set stay cached for ever, and look old.
     pub tick: Option<Duration>,
     /// Time between two flushes of all TLBs and paging-structure caches, as the lab's flusher makes
@@ -58,28 +63,31 @@ impl Setup {
     pub fn new(hardware: Hardware, costs: Costs) -> Self {
         Self {
             hardware,
-            costs,
             detail: Detail::Whole,
             cpus: 1,
             memory_mode: false,
+            watermark_scale: 10,
+            min_free_kib: None,
             sampling: None,
             uncached_tables: 0,
             profiler_cpu: None,
-            // CONFIG_HZ of 250, the default.
-            tick: Some(Duration::from_millis(4)),
+            tick: Some(Duration::from_micros(costs.tick.period_us)),
             flush: None,
             quantum: Duration::from_micros(10),
+            costs,
         }
     }
 
     /// Whether the parts fit together.
-    pub(super) fn check(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<()> {
         self.hardware.check()?;
         let refuse = |what: String, cause: &str, remedy: &str| {
             Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
         };
-        let processor = &self.hardware.processor;
-        let most = processor.sockets * processor.cores * processor.threads;
+        let most = self.hardware.processor.cpus();
         if self.cpus == 0 || self.cpus > most {
             let cause = format!("machine {} has {most}", self.hardware.name);
             return refuse(
@@ -110,6 +118,75 @@ impl Setup {
                 "no cache is modelled",
                 "model caches too, or sample loads and stores",
             );
+        }
+        Ok(())
+    }
+
+    /// The tiers that pages may come from: in memory mode the first is none of them.
+    fn usable(&self) -> impl Iterator<Item = usize> + '_ {
+        usize::from(self.memory_mode)..self.hardware.tiers.len()
+    }
+
+    /// The watermarks of every tier.
+    pub(super) fn watermarks(&self) -> Vec<Watermarks> {
+        let frames = |tier: usize| self.hardware.tiers[tier].mib << 8;
+        let all: u64 = self.usable().map(frames).sum();
+        let marks =
+            |tier| Watermarks::of(frames(tier), all, self.watermark_scale, self.min_free_kib);
+        (0..self.hardware.tiers.len()).map(marks).collect()
+    }
+
+    /// Whether the processes fit into the machine together, their page tables included: before
+    /// anything runs.
+    ///
+    /// # Errors
+    /// The first that does not, by its index, and why.
+    pub fn admits(&self, processes: &[Process]) -> Result<(), (usize, Error)> {
+        let marks = self.watermarks();
+        let mut bound = vec![0; self.hardware.tiers.len()];
+        let mut mapped = 0;
+        for (index, process) in processes.iter().enumerate() {
+            let refuse = |cause: String, remedy: &str| {
+                let what = format!("process {} does not fit", process.name);
+                Err((index, Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy)))
+            };
+            if process.threads == 0 || process.first_cpu >= self.cpus {
+                let cause = format!(
+                    "{} threads from core {} on, of {} cores",
+                    process.threads, process.first_cpu, self.cpus
+                );
+                return refuse(cause, "use at least one thread, and a core that is there");
+            }
+            let buffers = self.hardware.timing.fill_buffers;
+            if process.overlap.is_some_and(|lines| !(1..=buffers).contains(&lines)) {
+                let cause = format!("a core waits for 1 to {buffers} lines at a time");
+                return refuse(cause, "choose an overlap within that");
+            }
+            let bytes = process.needs();
+            mapped += bytes;
+            if let Placement::Bind(tier) = process.placement {
+                let tier = usize::from(tier.0);
+                if !self.usable().any(|usable| usable == tier) {
+                    return refuse("its tier is a cache".into(), "bind it to another tier");
+                }
+                bound[tier] += bytes;
+                let room = self.hardware.tiers[tier].mib << 20;
+                if bound[tier] > room {
+                    let cause = format!("{} MiB in a tier of {}", bound[tier] >> 20, room >> 20);
+                    return refuse(cause, "make the workload smaller or the tier larger");
+                }
+            }
+            let room =
+                |tier: usize| (self.hardware.tiers[tier].mib << 20) - (marks[tier].min << 12);
+            let room: u64 = self.usable().map(room).sum();
+            if mapped > room {
+                let cause = format!(
+                    "with page tables {} MiB are mapped in {} MiB of memory",
+                    mapped.div_ceil(1 << 20),
+                    room >> 20
+                );
+                return refuse(cause, "make the workload smaller or the tiers larger");
+            }
         }
         Ok(())
     }
@@ -147,7 +224,16 @@ pub struct Process {
 }
 
 impl Process {
-    /// A workload or program from core 0 on, with the threads that it wants, or one: 4 KiB pages, first touch, nothing populated, for ever.
+    /// Bytes that it takes when all of it is there: whole pages, and tables of level 1.
+    fn needs(&self) -> u64 {
+        let pages = |bytes: u64| bytes.next_multiple_of(self.pages.bytes());
+        let bytes: u64 = self.work.areas().iter().map(|area| pages(area.bytes)).sum();
+        let tables = if self.pages == PageSize::K4 { bytes.div_ceil(2 << 20) << 12 } else { 0 };
+        bytes + tables
+    }
+
+    /// A workload or program from core 0 on, with the threads that it wants, or one: 4 KiB pages,
+    /// first touch, nothing populated, for ever.
     #[must_use]
     pub fn new(work: impl Into<Work>) -> Self {
         let work = work.into();

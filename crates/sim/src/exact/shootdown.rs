@@ -13,6 +13,15 @@ impl<B: BusObserver> Machine<B> {
     /// Page by page, or the whole space if that is more than the kernel's ceiling
     /// (arch/x86/mm/tlb.c, `flush_tlb_mm_range`).
     pub(super) fn shoot(&mut self, stale: Stale) -> u64 {
+        self.shoot_but(None, stale)
+    }
+
+    /// As [`Machine::shoot`], asked for by a core, which need not be interrupted.
+    pub(super) fn shoot_from(&mut self, cpu: usize, stale: Stale) -> u64 {
+        self.shoot_but(Some(cpu), stale)
+    }
+
+    fn shoot_but(&mut self, own: Option<usize>, stale: Stale) -> u64 {
         if stale.pages == 0 {
             return 0;
         }
@@ -22,9 +31,11 @@ impl<B: BusObserver> Machine<B> {
         let mut cores = 0;
         for at in space.cpus.iter() {
             let cpu = &mut self.cpus[at];
-            cores += 1;
-            cpu.counts.shootdowns += 1;
-            cpu.steal(costs.responder_ns * NS);
+            if own != Some(at) {
+                cores += 1;
+                cpu.counts.shootdowns += 1;
+                cpu.steal(costs.responder_ns * NS);
+            }
             if whole {
                 cpu.mmu.flush_asid(asid);
                 continue;

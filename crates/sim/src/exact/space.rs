@@ -51,6 +51,8 @@ pub(super) struct Vma {
     pub(super) end: u64,
     pub(super) pages: PageSize,
     pub(super) writable: bool,
+    /// Its pages may not be moved (mlock(2)).
+    pub(super) locked: bool,
     pub(super) placement: Placement,
     pub(super) backing: Backing,
     pub(super) name: Arc<str>,

@@ -151,6 +151,7 @@ mod tests {
             write_mib_s: 1953,
             source: "toy".into(),
             assumed: vec![],
+            ranges: Default::default(),
         })
     }
 

@@ -237,12 +237,18 @@ fn calls_reach_pages_and_give_them_back() {
         .iter()
         .map(|e| (e.kind, (e.range.start - base) / PAGE, e.range.bytes() / PAGE))
         .collect();
-    seen.truncate(6);
+    seen.truncate(11);
     let tier = Tier(0);
     assert_eq!(
         seen,
         [
+            // Calls bring pages that are not there.
+            (PageEventKind::Allocated(tier), 0, 1),
+            (PageEventKind::Allocated(tier), 1, 1),
+            (PageEventKind::Allocated(tier), 2, 1),
             (PageEventKind::FileAccess(Access::Load), 0, 3),
+            (PageEventKind::Allocated(tier), 8, 1),
+            (PageEventKind::Allocated(tier), 9, 1),
             (PageEventKind::Locked, 8, 2),
             (PageEventKind::Unlocked, 8, 2),
             (PageEventKind::Freed, 0, 2),

@@ -1,6 +1,7 @@
 //! The exact machine, from the outside.
 
 mod apps;
+mod calls;
 mod conformance;
 mod costs;
 mod stage;

@@ -21,10 +21,11 @@ struct Pool {
 }
 
 impl Pool {
-    fn new(first: u64, frames: u64) -> Self {
+    fn new(first: u64, frames: u64, all: u64) -> Self {
         let blocks = vec![512; (frames / 512) as usize];
         let free = vec![true; frames as usize];
-        Self { first, free, blocks, count: frames, marks: Watermarks::of(frames) }
+        let marks = Watermarks::of(frames, all, 10, None);
+        Self { first, free, blocks, count: frames, marks }
     }
 
     /// The lowest page that fits; a small one from a block that is broken, if there is one.
@@ -135,7 +136,9 @@ pub(crate) struct NaiveOs {
 impl NaiveOs {
     pub(crate) fn new(levels: u8, bits: u32, mib: [u64; 2]) -> Self {
         let first = (mib[0] * 256).next_multiple_of(1 << 18);
-        let mut pools = [Pool::new(0, mib[0] * 256), Pool::new(first, mib[1] * 256)];
+        let [fast, slow] = mib.map(|mib| mib * 256);
+        let all = fast + slow;
+        let mut pools = [Pool::new(0, fast, all), Pool::new(first, slow, all)];
         pools[0].take(PageSize::K4);
         let mut asids = Numbers::default();
         asids.take();

@@ -1,0 +1,188 @@
+//! `tierscope sim`: experiments on the simulated machine, recorded as live ones are.
+//!
+//! Each instrument runs on a machine of its own that begins alike: whoever clears ACCESSED bits
+//! takes them from all others. One more machine runs with nobody watching, to tell the slowdown.
+
+mod account;
+mod run;
+mod table;
+mod vary;
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_report::write_json;
+use tierscope_sim::experiment::{Change, Experiment, Mode, read_file as experiment_text};
+
+use crate::bench::race::stop_flag;
+use crate::report::written;
+use crate::units;
+use crate::watch::{Watch, watches};
+
+pub use account::{Completed, Figures, Report, Run, TierFigures};
+pub use run::Ran;
+
+use run::{Job, run_all};
+use vary::VaryArgs;
+
+/// What to simulate.
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// Run an experiment: record what its instruments see, and account for what the machine did
+    Run(RunArgs),
+    /// Run an experiment again and again with one parameter changed, and judge its instruments
+    Vary(VaryArgs),
+}
+
+/// The ready-made experiments: name and TOML text.
+const READY_MADE: [(&str, &str); 2] = [
+    ("two-tiers", include_str!("../../../../experiments/exact/two-tiers.toml")),
+    ("tick", include_str!("../../../../experiments/exact/tick.toml")),
+];
+
+fn experiments() -> String {
+    let names: Vec<&str> = READY_MADE.iter().map(|(name, _)| *name).collect();
+    format!("A ready-made experiment ({}) or a TOML file", names.join(", "))
+}
+
+/// Flags of `tierscope sim run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// A ready-made experiment or a TOML file
+    #[arg(value_name = "EXPERIMENT", help = experiments())]
+    pub experiment: String,
+
+    /// Run only this instrument of the experiment, or this one of `bench accuracy`; can be given
+    /// more than once
+    #[arg(long = "instrument", value_name = "NAME")]
+    pub instruments: Vec<String>,
+
+    /// Directory to record to, new or empty; with several instruments a directory in it for each.
+    /// Nothing is recorded without it
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+
+    /// What is otherwise than the experiment says.
+    #[command(flatten)]
+    pub otherwise: Otherwise,
+
+    /// Leave out the machine that nobody watches, and so the slowdown
+    #[arg(long)]
+    pub no_baseline: bool,
+
+    /// Print the account as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What is otherwise than an experiment says.
+#[derive(Debug, Args)]
+pub struct Otherwise {
+    /// Simulate so long instead of the experiment's time
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub time: Option<Duration>,
+
+    /// Seed of all draws instead of the experiment's
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// Change a parameter, as simulation.exact.tick=1ms, costs.access_bits.probe_ns=100 or
+    /// hardware.tiers.optane.read_ns=170; can be given more than once
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = change)]
+    pub changes: Vec<Change>,
+}
+
+fn change(text: &str) -> Result<Change, String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => {
+            Ok(Change { key: key.into(), value: value.into() })
+        }
+        _ => Err("give it like simulation.exact.tick=1ms".into()),
+    }
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// An experiment that cannot be read or is wrong, an output that cannot be written: before anything
+/// runs. The first error of a run; what was recorded before is kept.
+pub fn run(command: &SimCommand, line: &str) -> Result<()> {
+    match command {
+        SimCommand::Run(args) => run_once(args, line),
+        SimCommand::Vary(args) => vary::run(args),
+    }
+}
+
+fn run_once(args: &RunArgs, line: &str) -> Result<()> {
+    let experiment = experiment(&args.experiment, &args.otherwise, &[])?;
+    let watches = watches(&experiment, &args.instruments)?;
+    let jobs = jobs(&experiment, watches, args)?;
+    let stop = stop_flag()?;
+    let ran = run_all(&experiment, &jobs, line, &stop);
+    if stop.load(Ordering::Relaxed) {
+        eprintln!("tierscope: stopped; what was measured until then is kept");
+    }
+    let ran = ran?;
+    let report = account::report(&experiment, ran);
+    let mut out = BufWriter::new(io::stdout().lock());
+    written(match args.json {
+        true => write_json(&report, &mut out),
+        false => table::write(&report, &mut out),
+    })?;
+    written(out.flush())
+}
+
+/// The experiment as it is wanted, with more changes.
+fn experiment(name: &str, wanted: &Otherwise, more: &[Change]) -> Result<Experiment> {
+    let ready = READY_MADE.iter().find(|(known, _)| *known == name);
+    let text = match ready {
+        Some((_, text)) => (*text).to_owned(),
+        None => experiment_text(Path::new(name))?,
+    };
+    let changes = [&wanted.changes[..], more].concat();
+    let mut experiment = Experiment::changed(name, &text, &changes)?;
+    if let Some(time) = wanted.time {
+        if time < experiment.window {
+            return Err(Error::new(ErrorKind::Usage, "the time is too short")
+                .cause(format!("it does not hold a window of {:?}", experiment.window))
+                .remedy("simulate longer"));
+        }
+        experiment.time = time;
+    }
+    if let Some(seed) = wanted.seed {
+        experiment.reseed(seed);
+    }
+    Ok(experiment)
+}
+
+/// One for each instrument, and the one that nobody watches.
+fn jobs(experiment: &Experiment, watches: Vec<Watch>, args: &RunArgs) -> Result<Vec<Job>> {
+    let alone = watches.len() == 1;
+    let mut jobs = Vec::new();
+    // Densities know no throughput: nothing slows down there.
+    let baseline = experiment.mode == Mode::Exact && !args.no_baseline;
+    if baseline || watches.is_empty() {
+        jobs.push(Job { watch: None, output: None });
+    }
+    for watch in watches {
+        let output = match &args.output {
+            Some(dir) if alone => Some(dir.clone()),
+            Some(dir) => Some(dir.join(&watch.name)),
+            None => None,
+        };
+        if let Some(dir) = &output {
+            crate::plan::check_output(dir)?;
+        }
+        jobs.push(Job { watch: Some(watch), output });
+    }
+    if args.output.is_some() && jobs.iter().all(|job| job.watch.is_none()) {
+        return Err(Error::new(ErrorKind::Usage, "there is nothing to record")
+            .cause("the experiment names no instrument")
+            .remedy("name one with --instrument"));
+    }
+    Ok(jobs)
+}

@@ -1,0 +1,180 @@
+//! One machine for each instrument, as many at a time as there are cores.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
+use tierscope_core::{CpuTime, Ports, Result, Time, Wake};
+use tierscope_record::{Machine as Host, Meta, Recorder};
+use tierscope_sim::exact::Account;
+use tierscope_sim::experiment::Experiment;
+
+use crate::bench::machine::{Simulated, build};
+use crate::bench::race::side_by_side;
+use crate::watch::Watch;
+
+/// A machine to run.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// Who watches it, if anybody does.
+    pub(super) watch: Option<Watch>,
+    /// Where to record to.
+    pub(super) output: Option<PathBuf>,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// Who watched.
+    pub watcher: Option<String>,
+    /// Where it was recorded.
+    pub recording: Option<PathBuf>,
+    /// Why it ended.
+    pub ended: Ended,
+    /// Simulated time.
+    pub time: Duration,
+    /// Windows that the instrument gave.
+    pub windows: u64,
+    /// CPU time, simulated.
+    pub cpu: CpuTime,
+    /// What an exact machine counted.
+    pub account: Option<Account>,
+    /// Time of the host.
+    pub wall: Duration,
+}
+
+/// Runs all; those not begun when the user says stop are left out.
+///
+/// # Errors
+/// The first of a run.
+pub(super) fn run_all(
+    experiment: &Experiment,
+    jobs: &[Job],
+    line: &str,
+    stop: &Arc<AtomicBool>,
+) -> Result<Vec<Ran>> {
+    let nanos = experiment.time.as_nanos() as u64;
+    let work = |index: usize, reached: &AtomicU64| {
+        Stage { experiment, job: &jobs[index], line, reached }.run(stop)
+    };
+    let ran = side_by_side(&vec![nanos; jobs.len()], stop, work)?;
+    Ok(ran.into_iter().flatten().collect())
+}
+
+/// A machine on which an experiment runs.
+struct Stage<'a> {
+    experiment: &'a Experiment,
+    job: &'a Job,
+    line: &'a str,
+    /// How far it is, in simulated nanoseconds.
+    reached: &'a AtomicU64,
+}
+
+impl Stage<'_> {
+    fn run(&self, stop: &Arc<AtomicBool>) -> Result<Ran> {
+        let begun = Instant::now();
+        let (mut machine, _) = build(self.experiment, self.job.watch.as_ref(), stop)?;
+        let mut windows = 0;
+        let ended = match &self.job.watch {
+            Some(watch) => self.watched(&mut *machine, watch, &mut windows)?,
+            None => self.alone(&mut *machine),
+        };
+        Ok(Ran {
+            watcher: self.job.watch.as_ref().map(|watch| watch.name.clone()),
+            recording: self.job.output.clone(),
+            ended,
+            time: machine.now() - Time(0),
+            windows,
+            cpu: machine.cpu_time(),
+            account: machine.account(),
+            wall: begun.elapsed(),
+        })
+    }
+
+    /// Lets time pass.
+    fn alone(&self, machine: &mut dyn Simulated) -> Ended {
+        let end = Time(0) + self.experiment.time;
+        while machine.now() < end {
+            let next = end.min(machine.now() + self.experiment.window);
+            match machine.wait(next) {
+                Wake::Stop => return Ended::Stopped,
+                Wake::Gone => return Ended::TargetGone,
+                Wake::Deadline | Wake::Event | Wake::TargetChanged => {}
+            }
+            self.reached.store(machine.now().0, Ordering::Relaxed);
+        }
+        Ended::Deadline
+    }
+
+    fn watched(&self, ports: &mut dyn Ports, watch: &Watch, windows: &mut u64) -> Result<Ended> {
+        let mut instrument = watch.make(self.experiment)?;
+        // The end of a window belongs to it.
+        let course = Course::until(Time(0) + self.experiment.time + Duration::from_nanos(1));
+        let Some(dir) = &self.job.output else {
+            let mut told = Told { sink: None, reached: self.reached, windows };
+            return profile(ports, &mut *instrument, &course, &mut told);
+        };
+        let meta = self.meta(ports, watch).with_settings(&instrument.settings());
+        let mut recorder = Recorder::create(dir, &meta)?;
+        let mut told = Told { sink: Some(&mut recorder), reached: self.reached, windows };
+        let ended = profile(ports, &mut *instrument, &course, &mut told);
+        // An error of the recording comes back from here as well; the first one is the cause.
+        let closed = recorder.finish();
+        let ended = ended?;
+        closed?;
+        Ok(ended)
+    }
+
+    fn meta(&self, ports: &mut dyn Ports, watch: &Watch) -> Meta {
+        let experiment = self.experiment;
+        let radix = ports.access_bits().ok().map(|bits| bits.radix());
+        let fact = |name: &str, value: String| (name.to_owned(), value);
+        let flush = experiment.setup.flush;
+        Meta {
+            instrument: watch.instrument.clone(),
+            sampling: watch.sampling_interval(),
+            window: experiment.window,
+            target: experiment.processes[0].name.clone(),
+            machine: Host {
+                kernel: format!(
+                    "none: simulated ({}, {})",
+                    experiment.mode.name(),
+                    experiment.setup.hardware.name
+                ),
+                radix,
+                tiers: ports.residence().map(|all| all.tiers.clone()).unwrap_or_default(),
+            },
+            command: self.line.into(),
+            started: SystemTime::now(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            annotations: BTreeMap::from([
+                fact("simulated", experiment.mode.name().into()),
+                fact("experiment", experiment.name.clone()),
+                fact("seed", experiment.seed.to_string()),
+                fact("tlb_flush_period", flush.map_or("none".into(), |every| format!("{every:?}"))),
+            ]),
+            ..Meta::default()
+        }
+    }
+}
+
+/// Passes windows on, counts them, and tells how far the run is.
+struct Told<'a> {
+    sink: Option<&'a mut dyn Sink>,
+    reached: &'a AtomicU64,
+    windows: &'a mut u64,
+}
+
+impl Sink for Told<'_> {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        if let Some(sink) = &mut self.sink {
+            sink.window(window)?;
+        }
+        *self.windows += 1;
+        self.reached.store(window.snapshot.end.0, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,239 @@
+//! `tierscope sim` as its user sees it.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn tierscope(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
+    command.args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn report(arguments: &[&str]) -> Value {
+    let output = tierscope(&[&["sim", "run", "--json"], arguments].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Without what depends on the host.
+fn reproducible(mut report: Value) -> Value {
+    for run in report["runs"].as_array_mut().unwrap() {
+        run["wall_seconds"] = Value::Null;
+        run["recording"] = Value::Null;
+    }
+    report
+}
+
+/// Two processes on two tiers, small enough for a debug build.
+const SMALL: &str = r#"
+name = "small"
+about = "4 MiB hot in 32 MiB on the slow tier, beside stores past the caches"
+source = "the test"
+time = "60ms"
+window = "20ms"
+instruments = ["guided"]
+
+[[instrument]]
+name = "sampler"
+instrument = "pebs"
+samples = 5000
+
+[[machine.tier]]
+name = "dram"
+size = "64MiB"
+
+[[machine.tier]]
+name = "optane"
+size = "64MiB"
+
+[[process]]
+name = "store"
+workload = "contiguous:space=32MiB,hot=4MiB,rate=2000000"
+placement = { bind = "optane" }
+
+[[process]]
+name = "neighbour"
+workload = "contiguous:space=8MiB,hot=8MiB,writes=1,rate=1000000"
+non-temporal = true
+"#;
+
+fn written(dir: &Path, text: &str) -> String {
+    let path = dir.join("small.toml");
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_instrument_has_a_machine_a_recording_and_an_account() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = written(dir.path(), SMALL);
+    let out = dir.path().join("out");
+    let first = report(&[&file, "-o", out.to_str().unwrap()]);
+    let runs = first["runs"].as_array().unwrap();
+    let names: Vec<_> = runs.iter().map(|run| run["instrument"].as_str()).collect();
+    assert_eq!(names, [None, Some("guided"), Some("sampler")]);
+    for run in runs {
+        assert_eq!(run["ended"], "deadline", "{run}");
+        let account = &run["account"];
+        let accesses = account["accesses"].as_u64().unwrap();
+        // 3 M accesses a second for 60 ms.
+        assert!((179_000..=181_000).contains(&accesses), "{account}");
+        let [dram, optane] = [0, 1].map(|tier| account["tiers"][tier].clone());
+        assert_eq!(
+            (dram["name"].as_str(), optane["name"].as_str()),
+            (Some("dram"), Some("optane"))
+        );
+        // The store's reads come from its tier, the neighbour's stores go to the other.
+        assert!(optane["read_bytes"].as_u64() > Some(1 << 20), "{account}");
+        assert!(dram["written_bytes"].as_u64() > Some(3 << 20), "{account}");
+        assert!(optane["read_ns"].as_f64() >= Some(305.0), "{account}");
+        let walks = account["second_tlb_misses"].as_u64();
+        assert!(walks > Some(0) && account["first_tlb_misses"].as_u64() >= walks, "{account}");
+    }
+    assert_eq!(runs[0]["slowdown"], Value::Null);
+    // A rate that the machine keeps up with is kept with an instrument too.
+    assert!((runs[1]["slowdown"].as_f64().unwrap() - 1.0).abs() < 0.01, "{}", runs[1]);
+    assert!(runs[1]["profiler_cpu"].as_f64() > Some(0.0));
+    assert!(runs[2]["account"]["interrupt_seconds"].as_f64() > Some(0.0), "samples interrupt");
+    for name in ["guided", "sampler"] {
+        let recording = out.join(name);
+        let said = tierscope(&["report", "summary", recording.to_str().unwrap()]);
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let text = String::from_utf8(said.stdout).unwrap();
+        assert!(text.contains("store"), "{text}");
+    }
+    let again = report(&[&file]);
+    assert_eq!(reproducible(again.clone()), reproducible(first), "same seed, same account");
+    let other = report(&[&file, "--seed", "2"]);
+    assert_ne!(reproducible(other), reproducible(again), "another seed, other accesses");
+}
+
+#[test]
+fn one_instrument_records_where_it_is_told_and_nobody_else_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = written(dir.path(), SMALL);
+    let out = dir.path().join("one");
+    let path = out.to_str().unwrap();
+    let flags = [&file, "--instrument", "bounded", "--no-baseline", "--time", "40ms", "-o", path];
+    let report = report(&flags);
+    assert_eq!(report["runs"].as_array().map(Vec::len), Some(1));
+    // What an instrument asks for takes it time: windows are a little longer than they are set.
+    assert_eq!(report["runs"][0]["windows"], 1);
+    assert!(tierscope(&["report", "summary", path]).status.success());
+    // What is there already is never written into.
+    let output = tierscope(&[&["sim", "run"], &flags[..]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_table_names_runs_and_tiers() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = written(dir.path(), SMALL);
+    let output = tierscope(&["sim", "run", &file, "--instrument", "guided"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for word in ["(nobody watches)", "guided", "optane", "slowdown", "exact"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn experiments_are_checked_before_anything_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = |from: &str, to: &str| {
+        assert!(SMALL.contains(from), "the test edits what is there: {from}");
+        let file = written(dir.path(), &SMALL.replacen(from, to, 1));
+        let output = tierscope(&["sim", "run", &file]);
+        assert!(output.stdout.is_empty());
+        assert_eq!(output.status.code(), Some(9), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let cases = [
+        ("time =", "tiem =", "small.toml:5:1: unknown field `tiem`"),
+        ("time = \"60ms\"", "time = \"6ms\"", "small.toml:5:8: it does not hold a window"),
+        ("[\"guided\"]", "[\"gilded\"]", "small.toml:7:16: no contender is called gilded"),
+        ("instrument = \"pebs\"", "instrument = \"bebs\"", "no instrument is called bebs"),
+        ("name = \"optane\"", "name = \"tape\"", "small.toml:19:8: xeon-gold-6238m has no tier"),
+        ("space=32MiB", "space=320MiB", "small.toml:22:1: process store does not fit"),
+        ("bind = \"optane\"", "bind = \"cxl\"", "has no tier `cxl`"),
+        ("size = \"64MiB\"", "size = \"63MiB\"", "small.toml:16:8: a tier has whole blocks"),
+        ("non-temporal = true", "cpu = 900", "of 176 cores"),
+    ];
+    for (from, to, says) in cases {
+        let error = said(from, to);
+        assert!(error.contains(says), "{to}: {error}");
+        assert!(error.contains(": ") && error.contains("; "), "{error}");
+    }
+    assert_eq!(tierscope(&["sim", "run", "nowhere.toml"]).status.code(), Some(8));
+    let file = written(dir.path(), SMALL);
+    let unknown = tierscope(&["sim", "run", &file, "--instrument", "gilded"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert_eq!(tierscope(&["sim", "run", &file, "--time", "1ms"]).status.code(), Some(2));
+}
+
+/// A simulation far too long to wait for.
+#[test]
+fn ctrl_c_keeps_what_was_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = written(dir.path(), &SMALL.replace("\"60ms\"", "\"10000s\""));
+    let out = dir.path().join("out");
+    let child = Command::new(env!("CARGO_BIN_EXE_tierscope"))
+        .args(["sim", "run", &file, "--json", "--no-baseline", "--instrument", "guided", "-o"])
+        .arg(&out)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Until it has recorded a window, however slow the host is.
+    let summary = || tierscope(&["report", "summary", out.to_str().unwrap()]).status.success();
+    while !summary() {}
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("stopped; what was measured until then is kept"), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["runs"][0]["ended"], "stopped");
+    assert!(summary());
+}
+
+#[test]
+fn parameters_are_varied_one_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = written(dir.path(), SMALL);
+    let vary = |arguments: &[&str]| {
+        tierscope(
+            &[&["sim", "vary", &file, "--instrument", "bounded", "--json"], arguments].concat(),
+        )
+    };
+    let output = vary(&[
+        "--key",
+        "simulation.exact.tick=never,1ms",
+        "--key",
+        "costs.access_bits.probe_ns=660",
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let told: Vec<_> =
+        rows.iter().map(|row| (row["key"].as_str(), row["value"].as_str())).collect();
+    let tick = Some("simulation.exact.tick");
+    assert_eq!(
+        told,
+        [
+            (None, None),
+            (tick, Some("never")),
+            (tick, Some("1ms")),
+            (Some("costs.access_bits.probe_ns"), Some("660"))
+        ]
+    );
+    // Probes at twice the cost, and nothing else.
+    let cpu = |row: &Value| row["profiler_cpu"].as_f64().unwrap();
+    assert!(cpu(&rows[3]) > 1.2 * cpu(&rows[0]), "{rows:?}");
+    let wrong = vary(&["--key", "simulation.exact.tock=1ms"]);
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert!(said.contains("unknown field `tock`") && wrong.stdout.is_empty(), "{said}");
+    assert_eq!(vary(&[]).status.code(), Some(2), "there is nothing to vary");
+}

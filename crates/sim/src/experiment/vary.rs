@@ -1,0 +1,226 @@
+//! Experiments with some settings changed: for what the user wants otherwise, and for sensitivity
+//! runs over what is uncertain.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_hw::config::Ranges;
+use toml::{Table, Value};
+
+use super::{Experiment, File, place, read};
+
+/// A key and its new value: `costs.access_bits.probe_ns`, `hardware.tiers.optane.read_ns` reach into
+/// those parts; every other key is the file's own, like `simulation.exact.tick`. An element of a list
+/// goes by its number or its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Names from the outermost table in, with dots between.
+    pub key: String,
+    /// As in TOML; what is no TOML is a text.
+    pub value: String,
+}
+
+/// A number that is uncertain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uncertain {
+    /// Its key.
+    pub key: String,
+    /// What it is.
+    pub value: u64,
+    /// The least and the most that it may be.
+    pub range: [u64; 2],
+}
+
+impl Experiment {
+    /// As [`Experiment::parse`], with changes. What is wrong with a changed file is told by its lines as
+    /// they would be written anew.
+    ///
+    /// # Errors
+    /// As [`Experiment::parse`], or a change that makes no sense.
+    pub fn changed(name: &str, text: &str, changes: &[Change]) -> Result<Self> {
+        let inner = |change: &&Change| part_of(&change.key).is_some();
+        let (parts, own): (Vec<&Change>, Vec<&Change>) = changes.iter().partition(inner);
+        let mut text = text.to_owned();
+        if !own.is_empty() {
+            let mut table: Table = read(name, &text)?;
+            for change in own {
+                set(&mut table, &change.key, change, true)?;
+            }
+            text = toml::to_string(&table).unwrap_or(text);
+        }
+        let mut file: File = read(name, &text)?;
+        file.changes = parts.into_iter().cloned().collect();
+        let checked = file.check().map_err(|(offset, what)| place(name, &text, offset, what))?;
+        Ok(Self { file: (name.into(), text), ..checked })
+    }
+
+    /// Every number of hardware and costs that is uncertain.
+    #[must_use]
+    pub fn uncertain(&self) -> Vec<Uncertain> {
+        let (hardware, costs) = (&self.setup.hardware, &self.setup.costs);
+        let mut found = Vec::new();
+        let mut add = |table: &str, numbers: &dyn Fn() -> Table, ranges: &Ranges| {
+            let numbers = numbers();
+            for (key, range) in ranges {
+                let value = numbers.get(key).and_then(Value::as_integer).unwrap_or(0) as u64;
+                found.push(Uncertain { key: format!("{table}.{key}"), value, range: *range });
+            }
+        };
+        add("hardware.timing", &|| table_of(&hardware.timing), &hardware.timing.ranges);
+        for tier in &hardware.tiers {
+            add(&format!("hardware.tiers.{}", tier.name), &|| table_of(tier), &tier.ranges);
+        }
+        add("costs.access_bits", &|| table_of(&costs.access_bits), &costs.access_bits.ranges);
+        add("costs.samples", &|| table_of(&costs.samples), &costs.samples.ranges);
+        add("costs.faults", &|| table_of(&costs.faults), &costs.faults.ranges);
+        add("costs.calls", &|| table_of(&costs.calls), &costs.calls.ranges);
+        add("costs.shootdown", &|| table_of(&costs.shootdown), &costs.shootdown.ranges);
+        add("costs.moves", &|| table_of(&costs.moves), &costs.moves.ranges);
+        found
+    }
+}
+
+fn table_of(numbers: &impl Serialize) -> Table {
+    Table::try_from(numbers).unwrap_or_default()
+}
+
+/// The part that a key reaches into, and the key there.
+fn part_of(key: &str) -> Option<(&'static str, &str)> {
+    ["hardware", "costs"]
+        .into_iter()
+        .find_map(|part| Some((part, key.strip_prefix(part)?.strip_prefix('.')?)))
+}
+
+/// The part, with the changes that reach into it; `parse` checks it anew.
+pub(super) fn changed<T: Serialize + DeserializeOwned>(
+    what: T,
+    part: &str,
+    changes: &[Change],
+    parse: impl Fn(&str, &str) -> Result<T>,
+) -> Result<T> {
+    let mine: Vec<(&Change, &str)> = changes
+        .iter()
+        .filter_map(|change| part_of(&change.key).map(|(of, key)| (change, of, key)))
+        .filter(|(_, of, _)| *of == part)
+        .map(|(change, _, key)| (change, key))
+        .collect();
+    if mine.is_empty() {
+        return Ok(what);
+    }
+    let mut table = table_of(&what);
+    for (change, key) in mine {
+        set(&mut table, key, change, false)?;
+    }
+    let text = toml::to_string(&table)
+        .map_err(|error| Error::new(ErrorKind::Other, format!("changed {part}")).cause(error))?;
+    parse(&format!("changed {part}"), &text)
+}
+
+/// Sets a key of a table, or of tables in it. A number that is set is certain.
+fn set(table: &mut Table, key: &str, change: &Change, may_be_new: bool) -> Result<()> {
+    let none = |cause: String| {
+        Error::new(ErrorKind::Usage, format!("cannot set {}", change.key))
+            .cause(cause)
+            .remedy("name a key as in the file, tables and keys with dots between")
+    };
+    let (last, path) = key.rsplit_once('.').map_or((key, ""), |(path, last)| (last, path));
+    let mut here = table;
+    for word in path.split('.').filter(|word| !word.is_empty()) {
+        if may_be_new && !here.contains_key(word) {
+            here.insert(word.into(), Value::Table(Table::new()));
+        }
+        let next = here.get_mut(word).ok_or_else(|| none(format!("there is no table `{word}`")))?;
+        here = match next {
+            Value::Table(table) => table,
+            Value::Array(_) => return set_in_list(next, key, word, change, may_be_new),
+            _ => return Err(none(format!("`{word}` is no table"))),
+        };
+    }
+    if !may_be_new && !here.contains_key(last) {
+        let known: Vec<&str> = here.keys().map(String::as_str).collect();
+        return Err(none(format!("there is no key `{last}`, but {}", known.join(", "))));
+    }
+    here.insert(last.into(), value_of(&change.value));
+    if let Some(Value::Table(ranges)) = here.get_mut("ranges") {
+        ranges.remove(last);
+    }
+    Ok(())
+}
+
+/// As [`set`], for what follows the name of a list in the key.
+fn set_in_list(
+    list: &mut Value,
+    key: &str,
+    name: &str,
+    change: &Change,
+    may_be_new: bool,
+) -> Result<()> {
+    let none = |cause: &str| {
+        Error::new(ErrorKind::Usage, format!("cannot set {}", change.key))
+            .cause(cause)
+            .remedy(format!("name one of `{name}` by its number from 0 on, or its name"))
+    };
+    let rest = key.split_once(&format!("{name}.")).map_or("", |(_, rest)| rest);
+    let (item, rest) = rest.split_once('.').ok_or_else(|| none("it is a list"))?;
+    let items = list.as_array_mut().ok_or_else(|| none("it is no list"))?;
+    let is_it = |(index, value): (usize, &Value)| {
+        let named = value.get("name").and_then(Value::as_str) == Some(item);
+        named || item.parse() == Ok(index)
+    };
+    let found = items.iter().enumerate().position(is_it).ok_or_else(|| none("there is none"))?;
+    match &mut items[found] {
+        Value::Table(table) => set(table, rest, change, may_be_new),
+        _ => Err(none("it is a list of plain values")),
+    }
+}
+
+fn value_of(text: &str) -> Value {
+    let parsed: Option<Table> = toml::from_str(&format!("v = {text}")).ok();
+    parsed.and_then(|mut table| table.remove("v")).unwrap_or_else(|| Value::String(text.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "name = \"toy\"\nabout = \"a\"\nsource = \"b\"\ntime = \"1s\"\n\
+                        [[process]]\nworkload = \"contiguous:space=1GiB,hot=64MiB\"\n";
+
+    fn with(changes: &[(&str, &str)]) -> Result<Experiment> {
+        let change =
+            |(key, value): &(&str, &str)| Change { key: (*key).into(), value: (*value).into() };
+        Experiment::changed("e", TEXT, &changes.iter().map(change).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn keys_reach_into_every_part() {
+        let changed = with(&[
+            ("simulation.exact.tick", "1ms"),
+            ("process.0.threads", "2"),
+            ("hardware.tiers.optane.read_ns", "170"),
+            ("hardware.timing.llc_cycles", "999"),
+            ("costs.access_bits.probe_ns", "100"),
+        ]);
+        let experiment = changed.unwrap_or_else(|error| panic!("{error}"));
+        let setup = &experiment.setup;
+        assert_eq!(setup.tick, Some(std::time::Duration::from_millis(1)));
+        assert_eq!((setup.cpus, experiment.processes[0].threads), (2, 2));
+        assert_eq!(setup.hardware.tiers[1].read_ns, 170);
+        assert_eq!(setup.hardware.timing.llc_cycles, 999, "beyond its range, as was asked for");
+        assert_eq!(setup.costs.access_bits.probe_ns, 100);
+        let of = |key: &str| experiment.uncertain().into_iter().find(|one| one.key == key);
+        assert_eq!(of("costs.access_bits.probe_ns"), None, "what is set is certain");
+        assert_eq!(of("hardware.tiers.dram.read_ns").map(|one| one.range), Some([81, 101]));
+        assert_eq!(of("costs.samples.record_ns").map(|one| one.value), Some(250));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let refused = |key, value| with(&[(key, value)]).expect_err(key).to_string();
+        assert!(refused("costs.access_bits.fee", "1").contains("there is no key `fee`, but"));
+        assert!(refused("hardware.tiers.tape.read_ns", "1").contains("there is none"));
+        assert!(refused("simulation.exact.tock", "1ms").contains("unknown field `tock`"));
+        assert!(refused("hardware.timing.walkers", "0").contains("timing.walkers: it is 0"));
+        assert!(refused("machine.cpus", "1000").contains("cannot simulate 1000 cores"));
+    }
+}
