@@ -89,15 +89,18 @@ impl Layout {
 
     /// What a read touches.
     pub(super) fn heat(&self) -> Vec<Heat> {
-        // Header and key, of the item and of half of the others in its chain; two changes of the reference
-        // count.
+        // Header and key; two changes of the reference count. Half of the others in the chain come first:
+        // the newer ones, which lie above, so in the upper half if no more is known.
         let (found, value) = (lines(HEADER - CHAIN + self.plan.key), lines(self.plan.value));
         let others = self.plan.keys as f64 / (1u64 << self.buckets) as f64 / 2.0;
         let head = 2.0 + found;
         let slabs = |touches| Heat::by_key(SLABS, touches, self.per, PAGE);
         let used = self.plan.keys.div_ceil(self.per) * PAGE;
-        let mut heat =
-            vec![Heat::anywhere(TABLE, 1.0), Heat::within(SLABS, others * found, 0, used)];
+        let upper = self.plan.keys / 2 / self.per * PAGE;
+        let mut heat = vec![
+            Heat::anywhere(TABLE, 1.0),
+            Heat::within(SLABS, others * found, upper, used - upper),
+        ];
         match self.more {
             0 => heat.push(slabs(head + value)),
             more => heat.extend([

@@ -73,13 +73,15 @@ impl Layout {
     pub(super) fn heat(&self) -> Vec<Heat> {
         let (key, value) = (lines(string(self.plan.key)), lines(string(self.plan.value)));
         let embedded = if self.value == 0 { value } else { 0.0 };
-        // Half of the others in the chain come first.
+        // Half of the others in the chain come first: the newer ones, which lie above, so in the upper
+        // half if no more is known.
         let keys = self.plan.keys;
+        let (below, above) = (keys / 2, keys - keys / 2);
         let others = keys as f64 / (1u64 << self.buckets) as f64 / 2.0;
         let mut heat = vec![
             Heat::anywhere(TABLE, 1.0),
-            Heat::within(ENTRIES, others, 0, self.entry * keys),
-            Heat::within(KEYS, others * key, 0, self.key * keys),
+            Heat::within(ENTRIES, others, self.entry * below, self.entry * above),
+            Heat::within(KEYS, others * key, self.key * below, self.key * above),
             Heat::by_key(ENTRIES, 1.0, 1, self.entry),
             Heat::by_key(KEYS, key, 1, self.key),
             Heat::by_key(OBJECTS, 1.0 + embedded, 1, self.object),
