@@ -365,6 +365,7 @@ mod tests {
             write_mib_s: 1,
             source: "toy".into(),
             assumed: vec![],
+            ranges: std::collections::BTreeMap::new(),
         };
         mib.iter().map(tier).collect()
     }
