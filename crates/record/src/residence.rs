@@ -109,7 +109,10 @@ mod tests {
         assert_eq!(residence_of(&[lone(None), lone(Some(SpaceId(3)))]), []);
     }
 
-    fn space() -> impl Strategy<Value = (u64, Option<(Vec<(u32, u64)>, u64)>)> {
+    /// Resident bytes; bytes by node, and how many pages were drawn to know.
+    type Told = (u64, Option<(Vec<(u32, u64)>, u64)>);
+
+    fn space() -> impl Strategy<Value = Told> {
         let nodes = prop::collection::btree_map(0u32..5, 0u64..1 << 53, 1..4);
         let placed = (nodes.prop_map(|map| map.into_iter().collect()), 0u64..3);
         (0u64..1 << 53, prop::option::of(placed))
@@ -119,7 +122,7 @@ mod tests {
         // A node that holds nothing need not be told; one that is told comes back.
         #[test]
         fn comes_back(told in prop::collection::vec(space(), 0..4)) {
-            let spaces_of = |(id, (bytes, placed)): (usize, &(u64, Option<(Vec<(u32, u64)>, u64)>))| {
+            let spaces_of = |(id, (bytes, placed)): (usize, &Told)| {
                 let placed = placed.as_ref().map(|(nodes, drawn)| Placed {
                     taken: Time(5),
                     nodes: nodes.iter().map(|(n, bytes)| OnNode { node: Node(*n), bytes: *bytes }).collect(),
