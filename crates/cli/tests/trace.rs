@@ -162,7 +162,9 @@ fn instruments_run_on_a_trace() {
     recorded(&path);
     let app = Arc::new(Replay::open(&path).unwrap());
     let hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
-    let setup = Setup::new(hardware, Costs::ready_made("linux").unwrap());
+    // 8 MiB are four entries of level 2, which the paging-structure caches would keep for ever.
+    let flush = Some(std::time::Duration::from_millis(5));
+    let setup = Setup { flush, ..Setup::new(hardware, Costs::ready_made("linux").unwrap()) };
     let mut machine = Machine::new(&setup).unwrap();
     let process = Process { repeats: false, ..Process::new(Work::Computed(app.clone())) };
     let space = machine.start(&process).unwrap();

@@ -158,7 +158,7 @@ mod tests {
                 ("tiers", &[(TIER, "0-1\n"), (SLOW, "\n")], Limited, "one tier"),
                 ("tiers", &[], Missing, "6.1"),
                 ("numa-maps", &[("/proc/self/numa_maps", "")], Present, "which node"),
-                ("numa-maps", &[], Missing, "CONFIG_NUMA"),
+                ("numa-maps", &[], Missing, "left out"),
                 ("demotion", &[(DEMOTION, "true\n")], Present, "on"),
                 ("demotion", &[(DEMOTION, "false\n")], Limited, "echo true"),
                 ("demotion", &[], Missing, "demote"),

@@ -55,6 +55,8 @@ impl Case {
         let mut setup = exact::Setup::new(self.hardware.clone(), self.costs());
         setup.cpus = self.threads;
         setup.flush = self.flush;
+        // The modes differ in what a tick of the kernel's timer does to upper entries.
+        setup.tick = None;
         setup.sampling = self.sampling.clone();
         let mut machine = exact::Machine::new(&setup).unwrap();
         let process = exact::Process {
@@ -79,6 +81,7 @@ impl Case {
             sampling: self.sampling.clone(),
             first: BASE,
             flush: self.flush,
+            tick: None,
             rate: None,
             ..density::Config::of(&self.hardware, self.costs())
         };
