@@ -23,7 +23,7 @@ use replay::words;
 use tierscope_core::Time;
 
 /// Half a thousand first touches, and as many accesses as the naive machine does in a second.
-const MOMENT: Time = Time(320_000);
+const MOMENT: Time = Time(640_000);
 
 /// A number from the environment.
 fn number(name: &str, unless_set: u64) -> u64 {
