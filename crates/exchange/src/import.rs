@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use flate2::bufread::ZlibDecoder;
 use tierscope_core::drive::Sink;
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_record::Meta;
 
 use crate::damo::{json, record_file, trace};
+use crate::inflate::Inflate;
 use crate::merge::merge;
 use crate::perf::{self, Grain};
 use crate::place::{Place, excerpt, malformed, unreadable};
@@ -191,7 +191,7 @@ impl Imported {
         match format {
             Format::DamoJson => json::read(name, &mut { input }, &mut self.spool),
             Format::DamoJsonCompressed => {
-                json::read(name, &mut ZlibDecoder::new(input), &mut self.spool)
+                json::read(name, &mut Inflate::new(input), &mut self.spool)
             }
             Format::DamoRecord => record_file::read(name, input, &mut self.spool),
             Format::Text => self.text(name, input),

@@ -11,6 +11,7 @@
 pub mod csv;
 pub mod damo;
 mod import;
+mod inflate;
 mod merge;
 #[cfg(feature = "parquet")]
 pub mod parquet;

@@ -9,7 +9,6 @@
 //! What a word holds never tells an address, so the lanes hold no table: terabytes cost nothing. The
 //! 128 numbers of the streams lie in one kilobyte that no cache ever loses, and are left out.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::description::{Access, Area, DEFAULT_HOT_SHARE, Mix, Pattern, Phase};
@@ -151,25 +150,22 @@ impl Kernel for Updates {
         first.then_some(Loop { items: self.steps, chunk: STEPS })
     }
 
-    fn work(&mut self, lane: usize, items: &mut Range<u64>, out: &mut Out) {
+    fn one(&mut self, lane: usize, step: u64, out: &mut Out) {
         let chunk = &mut self.chunks[lane];
-        if chunk.at != items.start {
+        if chunk.at != step {
             for (stream, ran) in chunk.ran.iter_mut().enumerate() {
-                let step = stream as u64 * self.steps + items.start;
+                let step = stream as u64 * self.steps + step;
                 *ran = self
                     .jumps
                     .at((self.first as i128 + step as i128).rem_euclid(PERIOD as i128) as i64);
             }
         }
-        while !items.is_empty() && !out.is_full() {
-            for ran in &mut chunk.ran {
-                *ran = next(*ran);
-                out.update(self.table, *ran & self.mask);
-            }
-            items.start += 1;
-            out.complete(STREAMS);
+        for ran in &mut chunk.ran {
+            *ran = next(*ran);
+            out.update(self.table, *ran & self.mask);
         }
-        chunk.at = items.start;
+        chunk.at = step + 1;
+        out.complete(STREAMS);
     }
 }
 

@@ -97,8 +97,8 @@ pub(crate) trait Kernel: Send {
     /// one thread does in between goes to `out`.
     fn next_loop(&mut self, out: &mut Out) -> Option<Loop>;
 
-    /// Computes items, from the front, until none is left or `out` is full.
-    fn work(&mut self, lane: usize, items: &mut Range<u64>, out: &mut Out);
+    /// Computes an item.
+    fn one(&mut self, lane: usize, item: u64, out: &mut Out);
 
     /// What a lane does when no item is left for it, before the barrier. `false` if `out` got full
     /// and there is more to do.
@@ -194,8 +194,8 @@ impl<K: Kernel> TeamLane<K> {
             if self.items.is_empty() {
                 self.items = team.take();
             }
-            if !self.items.is_empty() {
-                team.kernel.work(self.lane, &mut self.items, &mut self.out);
+            if let Some(item) = self.items.next() {
+                team.kernel.one(self.lane, item, &mut self.out);
             } else if team.kernel.finish(self.lane, &mut self.out) {
                 self.arrived = true;
                 team.arrived += 1;
@@ -258,13 +258,12 @@ impl<K: Kernel> Kernel for Loaded<K> {
         Some(Loop { items: bytes.div_ceil(LINE), chunk: 16_384 })
     }
 
-    fn work(&mut self, lane: usize, items: &mut Range<u64>, out: &mut Out) {
+    fn one(&mut self, lane: usize, item: u64, out: &mut Out) {
         if self.current.width == 0 {
-            return self.kernel.work(lane, items, out);
+            self.kernel.one(lane, item, out);
+        } else {
+            out.write(self.current, item);
         }
-        let now = items.start..items.end.min(items.start + FULL as u64);
-        items.start = now.end;
-        now.for_each(|line| out.write(self.current, line));
     }
 
     fn finish(&mut self, lane: usize, out: &mut Out) -> bool {
@@ -321,12 +320,10 @@ mod tests {
         fn next_loop(&mut self, _: &mut Out) -> Option<Loop> {
             self.loops.pop().map(|items| Loop { items, chunk: 3 })
         }
-        fn work(&mut self, _: usize, items: &mut Range<u64>, out: &mut Out) {
-            for item in items {
-                out.read(A, item);
-                out.complete(1);
-                self.total += item;
-            }
+        fn one(&mut self, _: usize, item: u64, out: &mut Out) {
+            out.read(A, item);
+            out.complete(1);
+            self.total += item;
         }
         fn finish(&mut self, _: usize, out: &mut Out) -> bool {
             out.write(A, 100u64);

@@ -2,13 +2,12 @@
 //! paths to each vertex are counted and the edges that lead on are marked; backward, level by level,
 //! every vertex adds up what those behind it depend on it.
 
-use std::ops::Range;
-
 use super::bits::{self, Bits};
 use super::queue::Queue;
 use super::rows::Rows;
 use super::sources::Sources;
 use crate::team::{Array, Kernel, LINE, Loop, Out};
+use std::ops::Range;
 
 /// Its arrays beside the graph's, for so many vertices and room for so many edges.
 pub(crate) fn areas(vertices: u64, edges: u64) -> Vec<(&'static str, u64)> {
@@ -183,6 +182,20 @@ impl Centrality {
         out.update(self.scores, vertex);
         self.score[vertex as usize] += sum;
     }
+}
+
+impl Kernel for Centrality {
+    fn next_loop(&mut self, out: &mut Out) -> Option<Loop> {
+        self.phase = self.following(out)?;
+        Some(match self.phase {
+            Phase::Begin => Loop { items: 0, chunk: 1 },
+            Phase::Forward => Loop { items: self.queue.len(), chunk: 64 },
+            Phase::Backward(level) => Loop { items: self.levels[level].len() as u64, chunk: 64 },
+            Phase::Largest | Phase::Normalise => {
+                Loop { items: self.rows.vertices(), chunk: 16 * LINE }
+            }
+        })
+    }
 
     fn one(&mut self, lane: usize, item: u64, out: &mut Out) {
         match self.phase {
@@ -199,28 +212,6 @@ impl Centrality {
                 out.update(self.scores, item);
                 self.score[item as usize] /= self.largest;
             }
-        }
-    }
-}
-
-impl Kernel for Centrality {
-    fn next_loop(&mut self, out: &mut Out) -> Option<Loop> {
-        self.phase = self.following(out)?;
-        Some(match self.phase {
-            Phase::Begin => Loop { items: 0, chunk: 1 },
-            Phase::Forward => Loop { items: self.queue.len(), chunk: 64 },
-            Phase::Backward(level) => Loop { items: self.levels[level].len() as u64, chunk: 64 },
-            Phase::Largest | Phase::Normalise => {
-                Loop { items: self.rows.vertices(), chunk: 16 * LINE }
-            }
-        })
-    }
-
-    fn work(&mut self, lane: usize, items: &mut Range<u64>, out: &mut Out) {
-        while !out.is_full()
-            && let Some(item) = items.next()
-        {
-            self.one(lane, item, out);
         }
     }
 

@@ -4,8 +4,6 @@
 //! check are more than 1/15 of those left, bottom-up steps let every vertex without parent look for
 //! one in a bitmap of the level before, until that has less than 1/18 of the vertices again.
 
-use std::ops::Range;
-
 use super::bits::{self, Bits};
 use super::queue::Queue;
 use super::rows::Rows;
@@ -184,6 +182,19 @@ impl Bfs {
             }
         }
     }
+}
+
+impl Kernel for Bfs {
+    fn next_loop(&mut self, out: &mut Out) -> Option<Loop> {
+        if matches!(self.phase, Phase::Begin | Phase::Clean) {
+            self.trials = self.trials.checked_sub(1)?;
+        }
+        self.phase = self.following(out);
+        Some(match self.phase {
+            Phase::TopDown | Phase::ToBitmap => Loop { items: self.queue.len(), chunk: 64 },
+            _ => Loop { items: self.rows.vertices(), chunk: 1024 },
+        })
+    }
 
     fn one(&mut self, lane: usize, item: u64, out: &mut Out) {
         let vertex = item as u32;
@@ -208,27 +219,6 @@ impl Bfs {
                 }
             }
             Phase::Begin => {}
-        }
-    }
-}
-
-impl Kernel for Bfs {
-    fn next_loop(&mut self, out: &mut Out) -> Option<Loop> {
-        if matches!(self.phase, Phase::Begin | Phase::Clean) {
-            self.trials = self.trials.checked_sub(1)?;
-        }
-        self.phase = self.following(out);
-        Some(match self.phase {
-            Phase::TopDown | Phase::ToBitmap => Loop { items: self.queue.len(), chunk: 64 },
-            _ => Loop { items: self.rows.vertices(), chunk: 1024 },
-        })
-    }
-
-    fn work(&mut self, lane: usize, items: &mut Range<u64>, out: &mut Out) {
-        while !out.is_full()
-            && let Some(item) = items.next()
-        {
-            self.one(lane, item, out);
         }
     }
 

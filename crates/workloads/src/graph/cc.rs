@@ -2,7 +2,6 @@
 //! vertex link most of the graph into one component; only vertices outside of it look at the rest.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use tierscope_core::Rng;
 
@@ -107,8 +106,26 @@ impl Components {
         let most = counts.iter().max_by_key(|(_, count)| **count);
         most.map_or(0, |(component, _)| *component)
     }
+}
 
-    fn one(&mut self, vertex: u32, out: &mut Out) {
+impl Kernel for Components {
+    fn next_loop(&mut self, out: &mut Out) -> Option<Loop> {
+        self.phase = match self.phase {
+            Phase::Final => {
+                self.trials = self.trials.checked_sub(1)?;
+                Phase::Init
+            }
+            Phase::Init => Phase::Link(0),
+            Phase::Link(number) => Phase::Compress(number + 1),
+            Phase::Compress(ROUNDS) => Phase::Rest(self.most_frequent(out)),
+            Phase::Compress(number) => Phase::Link(number),
+            Phase::Rest(_) => Phase::Final,
+        };
+        Some(Loop { items: self.rows.vertices(), chunk: 16_384 })
+    }
+
+    fn one(&mut self, _: usize, vertex: u64, out: &mut Out) {
+        let vertex = vertex as u32;
         match self.phase {
             Phase::Init => {
                 out.write(self.components, vertex);
@@ -132,31 +149,6 @@ impl Components {
                 }
             }
             Phase::Compress(_) | Phase::Final => self.compress(vertex, out),
-        }
-    }
-}
-
-impl Kernel for Components {
-    fn next_loop(&mut self, out: &mut Out) -> Option<Loop> {
-        self.phase = match self.phase {
-            Phase::Final => {
-                self.trials = self.trials.checked_sub(1)?;
-                Phase::Init
-            }
-            Phase::Init => Phase::Link(0),
-            Phase::Link(number) => Phase::Compress(number + 1),
-            Phase::Compress(ROUNDS) => Phase::Rest(self.most_frequent(out)),
-            Phase::Compress(number) => Phase::Link(number),
-            Phase::Rest(_) => Phase::Final,
-        };
-        Some(Loop { items: self.rows.vertices(), chunk: 16_384 })
-    }
-
-    fn work(&mut self, _: usize, items: &mut Range<u64>, out: &mut Out) {
-        while !out.is_full()
-            && let Some(vertex) = items.next()
-        {
-            self.one(vertex as u32, out);
         }
     }
 }

@@ -2,8 +2,6 @@
 //! other, level by level, as the sequential run of its reference does: words of 64 bits for
 //! neighbours and predecessors, of 32 for row starts and queues, and a bitmap of who was visited.
 
-use std::ops::Range;
-
 use super::bits::{self, Bits};
 use super::csr::Csr;
 use super::queue::Queue;
@@ -106,13 +104,9 @@ impl Kernel for Search {
         Some(Loop { items: self.queue.len(), chunk: 64 })
     }
 
-    fn work(&mut self, lane: usize, items: &mut Range<u64>, out: &mut Out) {
-        while !out.is_full()
-            && let Some(item) = items.next()
-        {
-            let vertex = self.queue.get(item, out);
-            self.visit(lane, vertex, out);
-        }
+    fn one(&mut self, lane: usize, item: u64, out: &mut Out) {
+        let vertex = self.queue.get(item, out);
+        self.visit(lane, vertex, out);
     }
 
     fn finish(&mut self, lane: usize, out: &mut Out) -> bool {

@@ -59,8 +59,8 @@ impl<K: Kernel> Kernel for Lent<K> {
     fn next_loop(&mut self, out: &mut Out) -> Option<Loop> {
         self.0.lock().unwrap().as_mut().unwrap().next_loop(out)
     }
-    fn work(&mut self, lane: usize, items: &mut std::ops::Range<u64>, out: &mut Out) {
-        self.0.lock().unwrap().as_mut().unwrap().work(lane, items, out);
+    fn one(&mut self, lane: usize, item: u64, out: &mut Out) {
+        self.0.lock().unwrap().as_mut().unwrap().one(lane, item, out);
     }
     fn finish(&mut self, lane: usize, out: &mut Out) -> bool {
         self.0.lock().unwrap().as_mut().unwrap().finish(lane, out)

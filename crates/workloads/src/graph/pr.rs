@@ -2,8 +2,6 @@
 //! it gives itself changes at once. Damping 0.85; until the sum of all changes falls below 10^-4, at
 //! most 20 times.
 
-use std::ops::Range;
-
 use super::rows::Rows;
 use crate::team::{Array, Kernel, Loop, Out};
 
@@ -99,14 +97,10 @@ impl Kernel for PageRank {
         Some(Loop { items: self.rows.vertices(), chunk: CHUNK })
     }
 
-    fn work(&mut self, _: usize, items: &mut Range<u64>, out: &mut Out) {
-        while !out.is_full()
-            && let Some(vertex) = items.next()
-        {
-            match self.iteration {
-                0 => self.init(vertex as u32, out),
-                _ => self.pull(vertex as u32, out),
-            }
+    fn one(&mut self, _: usize, vertex: u64, out: &mut Out) {
+        match self.iteration {
+            0 => self.init(vertex as u32, out),
+            _ => self.pull(vertex as u32, out),
         }
     }
 }

@@ -3,8 +3,6 @@
 //! ("bucket fusion", Zhang et al. 2020). A vertex stays in a bin when it gets nearer, and is passed
 //! over there.
 
-use std::ops::Range;
-
 use super::input::weight;
 use super::rows::Rows;
 use super::sources::Sources;
@@ -262,18 +260,14 @@ impl Kernel for Paths {
         })
     }
 
-    fn work(&mut self, lane: usize, items: &mut Range<u64>, out: &mut Out) {
-        while !out.is_full()
-            && let Some(item) = items.next()
-        {
-            if self.phase == Phase::Relax {
-                self.relax_from_frontier(lane, item, out);
-            } else {
-                let first = item as usize * TOGETHER;
-                let end = self.distance.len().min(first + TOGETHER);
-                self.distance[first..end].fill(FAR);
-                out.write(self.distances, first as u64);
-            }
+    fn one(&mut self, lane: usize, item: u64, out: &mut Out) {
+        if self.phase == Phase::Relax {
+            self.relax_from_frontier(lane, item, out);
+        } else {
+            let first = item as usize * TOGETHER;
+            let end = self.distance.len().min(first + TOGETHER);
+            self.distance[first..end].fill(FAR);
+            out.write(self.distances, first as u64);
         }
     }
 

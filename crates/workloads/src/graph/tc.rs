@@ -2,8 +2,6 @@
 //! neighbours below it. On graphs whose degrees differ much, vertices are renamed beforehand, those of
 //! the highest degree first; that is part of preparing.
 
-use std::ops::Range;
-
 use super::csr::Csr;
 use super::rows::Rows;
 use super::sources::Sources;
@@ -70,12 +68,8 @@ impl Kernel for Triangles {
         Some(Loop { items: self.rows.vertices(), chunk: 64 })
     }
 
-    fn work(&mut self, _: usize, items: &mut Range<u64>, out: &mut Out) {
-        while !out.is_full()
-            && let Some(vertex) = items.next()
-        {
-            self.count(vertex as u32, out);
-        }
+    fn one(&mut self, _: usize, vertex: u64, out: &mut Out) {
+        self.count(vertex as u32, out);
     }
 }
 
