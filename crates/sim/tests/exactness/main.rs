@@ -2,7 +2,7 @@
 //! page tables and pages lie, what TLBs and paging-structure caches hold; over random operations.
 //!
 //! `TIERSCOPE_OPERATIONS` sets how many, half of them with four levels and half with five; unless set,
-//! what takes seconds. `TIERSCOPE_PART` chooses other random words, so that many operations can be had
+//! 10 million. `TIERSCOPE_PART` chooses other random words, so that many operations can be had
 //! in parts:
 //! `TIERSCOPE_PART=7 TIERSCOPE_OPERATIONS=100000000 cargo test --release -p tierscope-sim --test exactness equals`.
 //! The naive MMU is the one that the models of `hw` are held against.
@@ -35,7 +35,7 @@ fn number(name: &str, unless_set: u64) -> u64 {
 
 /// Half of the operations, on both machines of so many levels.
 fn equals_the_naive_machine(levels: u8) {
-    let operations = number("TIERSCOPE_OPERATIONS", 1_000_000) / 2;
+    let operations = number("TIERSCOPE_OPERATIONS", 10_000_000) / 2;
     let seed = u64::from(levels) + 16 * number("TIERSCOPE_PART", 0);
     let mut pair = Pair::new(levels);
     for (step, word) in words(seed, operations).enumerate() {

@@ -74,26 +74,27 @@ impl Pair {
         self.os.spawn();
     }
 
-    /// Does what the word says on both, and compares what they answer.
+    /// Does what the word says on both, and compares what they answer: 97 of 100 are accesses, as a
+    /// naive machine takes a thousand times longer over what concerns a range.
     pub(crate) fn step(&mut self, word: u64) {
         let alive: Vec<usize> =
             (0..self.os.spaces.len()).filter(|at| self.os.spaces[*at].alive).collect();
         let space = alive[(word >> 10 & 0xff) as usize % alive.len()];
         let at = self.address(word);
-        match word & 0x3ff {
-            0..=899 => self.access(space, at, word >> 60 & 1 == 1, (word >> 61 & 1) as usize),
-            900..=919 => self.map(self.range(space, word), word),
-            920..=929 => self.unmap(self.range(space, word)),
-            930..=939 => self.protect(self.range(space, word), word >> 61 & 3 != 0),
-            940..=949 => self.split(space, at),
-            950..=959 => self.collapse(space, at),
-            960..=969 => self.migrate(self.range(space, word), (word >> 61 & 1) as usize),
-            970..=979 => self.arm(self.range(space, word)),
-            980..=1009 => {
+        match word % 4093 {
+            0..=3968 => self.access(space, at, word >> 60 & 1 == 1, (word >> 61 & 1) as usize),
+            3969..=3988 => self.map(self.range(space, word), word),
+            3989..=3998 => self.unmap(self.range(space, word)),
+            3999..=4008 => self.protect(self.range(space, word), word >> 61 & 3 != 0),
+            4009..=4018 => self.split(space, at),
+            4019..=4028 => self.collapse(space, at),
+            4029..=4038 => self.migrate(self.range(space, word), (word >> 61 & 1) as usize),
+            4039..=4048 => self.arm(self.range(space, word)),
+            4049..=4078 => {
                 self.probe(space, at, (word >> 60 & 7) as u8 % self.levels + 1, word >> 59 & 1 == 1)
             }
-            1010..=1019 => self.scan(self.range(space, word), word),
-            1020..=1022 => self.flush(space, (word >> 61 & 1) as usize),
+            4079..=4088 => self.scan(self.range(space, word), word),
+            4089..=4091 => self.flush(space, (word >> 61 & 1) as usize),
             _ if alive.len() > 1 || word >> 63 == 1 => self.exit(space),
             _ => self.spawn(),
         }
