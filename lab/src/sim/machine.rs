@@ -1,6 +1,8 @@
 //! The machine against a naive one, against itself, and against its configuration.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -11,44 +13,53 @@ use crate::chapters::{Desk, example, number, text, tierscope};
 use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
+use crate::progress::say;
 
-/// Random operations of a comparison with an oracle.
+/// Random operations of a comparison with an oracle, and parts that they are done in.
 const OPERATIONS: f64 = 1e9;
+const PARTS: u32 = 50;
 
 /// The bars for tiers: exact, and five percent.
 const LATENCY: Bar = Bar::Most(0.001);
 const BANDWIDTH: Bar = Bar::Most(0.05);
 
-/// The whole machine, and the translation hardware alone, beside naive ones.
-pub(super) fn exactness(_: &Desk<'_>) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    for (what, package, test) in [
-        ("whole machine", "tierscope-sim", "exactness"),
-        ("translation and caches", "tierscope-hw", "oracles"),
-    ] {
-        let words = ["test", "--quiet", "--release", "--package", package, "--test", test];
-        let variable = format!("TIERSCOPE_OPERATIONS={OPERATIONS}");
-        let command = format!("{variable} cargo {}", words.join(" "));
+/// The machine beside a naive one. Parts that passed are noted, for this very code: a bench that was
+/// interrupted goes on with the next.
+pub(super) fn exactness(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let notes = desk.work.join(format!("exactness-{}.passed", code()?));
+    let passed =
+        |notes: &Path| fs::read_to_string(notes).unwrap_or_default().lines().count() as u32;
+    let each = OPERATIONS / f64::from(PARTS);
+    let words = ["test", "--quiet", "--package", "tierscope-sim", "--test", "exactness", "equals"];
+    for part in passed(&notes) + 1..=PARTS {
+        say(format!("exactness: part {part} of {PARTS}"));
         let begun = Instant::now();
         let mut cargo = Command::new("cargo");
-        cargo.args(words).env("TIERSCOPE_OPERATIONS", OPERATIONS.to_string());
-        let passed = capture(cargo.current_dir(paths::root()));
-        let seconds = begun.elapsed().as_secs_f64();
-        if let Err(error) = &passed {
-            eprintln!("lab: {error}");
+        cargo.args(words).current_dir(paths::root());
+        cargo.env("TIERSCOPE_OPERATIONS", each.to_string());
+        cargo.env("TIERSCOPE_PART", part.to_string());
+        if let Err(error) = capture(&mut cargo) {
+            eprintln!("lab: part {part}: {error}");
+            break;
         }
-        let identical = if passed.is_ok() { OPERATIONS } else { 0.0 };
-        let name = |more: &str| format!("exactness: {what}, {more}");
-        rows.push(row(
-            name("operations identical to the naive one's"),
-            identical,
-            "operations",
-            Bar::Least(OPERATIONS),
-            &command,
-        ));
-        rows.push(row(name("took, build included"), seconds, "s", Bar::None, &command));
+        let mut file = File::options().create(true).append(true).open(&notes).at(notes.display())?;
+        writeln!(file, "{part} {:.0} s", begun.elapsed().as_secs_f64()).at(notes.display())?;
     }
-    Ok(rows)
+    Ok(vec![row(
+        "exactness: operations identical to the naive machine's".to_owned(),
+        f64::from(passed(&notes)) * each,
+        "operations",
+        Bar::Least(OPERATIONS),
+        &format!("TIERSCOPE_PART=1..{PARTS} TIERSCOPE_OPERATIONS={each} cargo {}", words.join(" ")),
+    )])
+}
+
+/// What the machine's code is known by.
+fn code() -> Result<String> {
+    let mut git = Command::new("git");
+    git.args(["rev-parse", "--short", "HEAD:crates/hw", "HEAD:crates/sim"]);
+    let trees = capture(git.current_dir(paths::root()))?;
+    Ok(trees.split_whitespace().collect::<Vec<_>>().join("-"))
 }
 
 /// The two modes against each other: what may differ by how much stands in the tests.

@@ -4,7 +4,7 @@
 //! `TIERSCOPE_OPERATIONS` sets how many, half of them with four levels and half with five; unless set,
 //! 10 million. `TIERSCOPE_PART` chooses other random words, so that many operations can be had
 //! in parts:
-//! `TIERSCOPE_PART=7 TIERSCOPE_OPERATIONS=100000000 cargo test --release -p tierscope-sim --test exactness equals`.
+//! `TIERSCOPE_PART=7 TIERSCOPE_OPERATIONS=100000000 cargo test -p tierscope-sim --test exactness equals`.
 //! The naive MMU is the one that the models of `hw` are held against.
 
 #[path = "../../../hw/tests/oracles/naive.rs"]
