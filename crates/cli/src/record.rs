@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
 use tierscope_core::{Error, ErrorKind, Ports, Result, Time};
+use tierscope_linux::heap;
 use tierscope_linux::module::Module;
 use tierscope_linux::proc::Proc;
 use tierscope_linux::{LiveMachine, Selection};
@@ -73,6 +74,7 @@ pub fn on_this_host(
     plan: &Plan,
     record: &mut dyn FnMut(&mut dyn Ports) -> Result<Recorded>,
 ) -> Result<Done> {
+    heap::return_large_buffers();
     if plan.instrument == kernel_damon::NAME {
         let mut machine = kernel_damon::machine(plan)?;
         let recorded = record(&mut machine)?;

@@ -9,6 +9,7 @@ mod bits;
 mod caps;
 pub mod device;
 pub mod doctor;
+pub mod heap;
 pub mod kernel_damon;
 mod machine;
 pub mod module;

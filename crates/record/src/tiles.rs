@@ -119,7 +119,9 @@ impl Pyramid {
             let tile = Tile { zoom, bins: sum.bins(BINS), ..Tile::default() };
             let time = (sum.time / FANOUT).max(1);
             sum.clear();
-            self.sum(zoom + 1).add(tile.parts(time), time);
+            let above = self.sum(zoom + 1);
+            above.add(tile.parts(time), time);
+            above.tighten();
             tiles.push(Tile { index: self.windows / size - 1, ..tile });
         }
         tiles
@@ -255,9 +257,21 @@ impl Sum {
         }
     }
 
+    /// Begins anew. Of the memory, twice what was needed stays: one burst of many parts is no
+    /// reason to hold on to theirs for good.
     fn clear(&mut self) {
+        let ample = 2 * self.parts.len();
         self.parts.clear();
+        self.parts.shrink_to(ample);
+        self.spare.clear();
+        self.spare.shrink_to(ample);
         self.time = 0;
+    }
+
+    /// Gives back what is not needed until the next parts come, many windows from now.
+    fn tighten(&mut self) {
+        self.parts.shrink_to_fit();
+        self.spare = Vec::new();
     }
 
     /// At most `budget` bins, or one for each space if that is more.
@@ -272,18 +286,21 @@ impl Sum {
     /// Halves the block of the largest error until the budget is used up.
     fn refine(&self, budget: usize) -> Vec<Block> {
         let prefix = Prefix::of(&self.parts);
-        let mut open: BinaryHeap<Block> = self.roots(&prefix).into();
-        let mut done = Vec::new();
-        while open.len() + done.len() < budget {
+        let mut open = BinaryHeap::with_capacity(budget);
+        open.extend(self.roots(&prefix));
+        while open.len() < budget {
             let Some(block) = open.pop() else { break };
-            if block.error == 0.0 || u32::from(block.shift) == PAGE_SHIFT {
-                done.push(block);
+            if block.error == 0.0 {
+                open.push(block);
+                break;
+            }
+            if u32::from(block.shift) == PAGE_SHIFT {
+                open.push(Block { error: 0.0, ..block });
             } else {
                 open.extend(block.halves(&prefix, self.time));
             }
         }
-        done.extend(open);
-        done
+        open.into_vec()
     }
 
     /// The smallest aligned blocks that hold all of each space.
