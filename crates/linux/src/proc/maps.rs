@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tierscope_core::{Backing, Mapping, Range, Result, SpaceId};
 
-use super::{Proc, malformed, open, unreadable, vanished};
+use super::{Proc, each_line, open};
 
 /// One line of maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,26 +139,17 @@ impl Proc {
 }
 
 fn read_mappings(
-    mut text: impl BufRead,
+    text: impl BufRead,
     path: &Path,
     space: SpaceId,
     names: &mut Names,
 ) -> Result<Option<Vec<Mapping>>> {
     let mut mappings = Vec::new();
-    let mut line = Vec::new();
-    for number in 1.. {
-        line.clear();
-        match text.read_until(b'\n', &mut line) {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(error) if vanished(&error) => return Ok(None),
-            Err(error) => return Err(unreadable(path, &error)),
-        }
-        let line = line.strip_suffix(b"\n").unwrap_or(&line);
-        let parsed = parse_line(line).map_err(|item| malformed(path, number, item, line))?;
-        push(&mut mappings, &parsed, space, names);
-    }
-    Ok(Some(mappings))
+    let read = each_line(text, path, |line| {
+        push(&mut mappings, &parse_line(line)?, space, names);
+        Ok(())
+    })?;
+    Ok(read.map(|()| mappings))
 }
 
 /// Appends a line's mapping. The kernel drops its lock between two pages of text: a VMA that

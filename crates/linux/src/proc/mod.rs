@@ -8,7 +8,7 @@ mod status;
 mod tree;
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use tierscope_core::{Error, ErrorKind, Result};
@@ -75,6 +75,28 @@ fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
         Err(error) if vanished(&error) => Ok(None),
         Err(error) => Err(unreadable(path, &error)),
     }
+}
+
+/// Hands each line, without its end, to `take`, which names the item that makes no sense. `None` if
+/// the process is gone.
+fn each_line(
+    mut text: impl BufRead,
+    path: &Path,
+    mut take: impl FnMut(&[u8]) -> Result<(), &'static str>,
+) -> Result<Option<()>> {
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        match text.read_until(b'\n', &mut line) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if vanished(&error) => return Ok(None),
+            Err(error) => return Err(unreadable(path, &error)),
+        }
+        let line = line.strip_suffix(b"\n").unwrap_or(&line);
+        take(line).map_err(|item| malformed(path, number, item, line))?;
+    }
+    Ok(Some(()))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Error {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tierscope_core::{Node, Result};
 
-use super::{Proc, malformed, open, unreadable, vanished};
+use super::{Proc, each_line, open};
 
 /// Bytes by node.
 pub type ByNode = BTreeMap<Node, u64>;
@@ -61,25 +61,16 @@ impl Proc {
     }
 }
 
-fn sum(mut text: impl BufRead, path: &Path) -> Result<Option<ByNode>> {
+fn sum(text: impl BufRead, path: &Path) -> Result<Option<ByNode>> {
     let mut nodes = ByNode::new();
-    let mut line = Vec::new();
-    for count in 1.. {
-        line.clear();
-        match text.read_until(b'\n', &mut line) {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(error) if vanished(&error) => return Ok(None),
-            Err(error) => return Err(unreadable(path, &error)),
-        }
-        let line = line.strip_suffix(b"\n").unwrap_or(&line);
-        let told = parse_numa_line(line).map_err(|item| malformed(path, count, item, line))?;
-        for (node, bytes) in told {
+    let read = each_line(text, path, |line| {
+        for (node, bytes) in parse_numa_line(line)? {
             let sum = nodes.entry(node).or_default();
             *sum = sum.saturating_add(bytes);
         }
-    }
-    Ok(Some(nodes))
+        Ok(())
+    })?;
+    Ok(read.map(|()| nodes))
 }
 
 #[cfg(test)]
