@@ -1,8 +1,8 @@
 set -eo pipefail
-export TERM=xterm-256color
 insmod /lab/tierscope.ko
 insmod /lab/tierscope_flusher.ko
-grep . /sys/devices/virtual/memory_tiering/memory_tier*/nodelist || true
+grep . /sys/devices/virtual/memory_tiering/memory_tier*/nodelist
+tiers=$(ls -d /sys/devices/virtual/memory_tiering/memory_tier* | wc -l)
 cgroup=/sys/fs/cgroup/target
 echo +cpuset >/sys/fs/cgroup/cgroup.subtree_control
 mkdir $cgroup
@@ -26,19 +26,6 @@ touch_on 0 first
 first=$!
 touch_on 1 second
 second=$!
-
-# A terminal of its own, whose keys come from stdin. What is drawn goes to the first argument;
-# printed is what comes after the screen.
-on_terminal() {
-    drawn=$1
-    shift
-    script -qefc "stty rows 40 cols 120; tierscope live $*" "$drawn" >/dev/null
-    grep -ao 'tierscope: .*' "$drawn"
-}
-
-await() {
-    until grep -qa "$1" "$2" 2>/dev/null; do sleep 0.2; done
-}
 
 # Both are there at once, a third one joins, from which the keys go down to a mapping and up again.
 # Then all end, and the screen says so.
@@ -66,7 +53,7 @@ await() {
 cat /out/said.txt
 grep -q 'showed [0-9]* windows' /out/said.txt
 grep -q 'recorded [0-9]* windows' /out/said.txt
-grep -qa 'cgroup /sys/fs/cgroup/target' /out/drawn.txt
+shows /out/drawn.txt 'cgroup /sys/fs/cgroup/target'
 
 tierscope report summary /out/recording
 # last METRIC SPACE: its last value in MiB.
@@ -85,10 +72,11 @@ done
 [ "$(last node0_bytes 1)" -le 16 ]
 for space in 0 1 2; do [ "$(last rss_bytes $space)" -ge "$space_mib" ]; done
 
-# Replayed, the screen tells totals by tier. 16 MiB of each are hot.
-{ await 'resident [0-9]' /out/replayed.txt; printf q; } |
+# Replayed, the screen tells totals by tier, as many as this kernel makes of the nodes.
+{ await "tier $((tiers - 1)) (nodes* [0-9, ]*) [0-9]" /out/replayed.txt; printf q; } |
     on_terminal /out/replayed.txt --replay /out/recording -t 10s >/dev/null || true
-grep -qa 'tier 0 (node' /out/replayed.txt
+shows /out/replayed.txt 'tier 0 (nodes* [0-9, ]*) [0-9]'
+shows /out/replayed.txt 'resident [0-9]'
 
 # A cgroup that nobody is in, or that is none.
 mkdir /sys/fs/cgroup/empty

@@ -20,6 +20,8 @@ pub struct Scenario {
     pub about: String,
     /// The job script's file name.
     pub job: Option<String>,
+    /// A script of shell functions that go before the job's text.
+    pub functions: Option<String>,
     /// Programs the job calls: `name`, or `name=/path/on/the/host`.
     #[serde(default)]
     pub programs: Vec<String>,
@@ -104,10 +106,15 @@ impl Scenario {
         names.iter().map(|name| Self::load(name)).collect()
     }
 
-    /// The job script's text.
+    /// The job script's text, after the functions that it calls.
     pub fn job_text(&self) -> Result<Vec<u8>> {
-        let path = dir().join(self.job.clone().unwrap_or_else(|| format!("{}.sh", self.name)));
-        std::fs::read(&path).at(path.display())
+        let job = self.job.clone().unwrap_or_else(|| format!("{}.sh", self.name));
+        let mut text = Vec::new();
+        for file in self.functions.iter().chain([&job]) {
+            let path = dir().join(file);
+            text.extend(std::fs::read(&path).at(path.display())?);
+        }
+        Ok(text)
     }
 
     /// The script that runs on the host, if there is one.
