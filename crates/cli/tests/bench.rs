@@ -70,6 +70,32 @@ fn an_exact_machine_takes_the_same_scenario() {
     }
 }
 
+// A store's hot keys are known from its description, in both modes; nobody knows what a search will touch.
+#[test]
+fn a_store_is_judged_by_what_its_keys_make_hot() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.toml");
+    let written = |mode: &str, workload: &str| {
+        let text = format!(
+            "name = \"toy\"\nabout = \"a\"\nsource = \"b\"\ntime = \"40ms\"\n\
+             window = \"20ms\"\n[simulation]\nmode = \"{mode}\"\n[[process]]\nworkload = \"{workload}\"\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap()
+    };
+    let store = "redis:keys=50000,value=4096,dist=hotspot:keys=0.02:ops=0.98";
+    let truths = ["exact", "density"].map(|mode| {
+        let report = reports(&[written(mode, store), "--only", "guided"]);
+        assert!(report[0]["mapped_bytes"].as_u64() > Some(50_000 * 4096));
+        report[0]["outcomes"][0]["windows"][0]["true_bytes"].as_u64().unwrap()
+    });
+    // A thousand values, and what of the index is as hot.
+    assert!(truths[0] == truths[1] && truths[0] >= 1000 * 4096, "{truths:?}");
+    let output = tierscope(&["bench", "accuracy", written("exact", "bfs:scale=8")]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("nobody says what is hot"), "{said}");
+}
+
 #[test]
 fn every_contender_has_a_line_and_drawings_are_written() {
     let dir = tempfile::tempdir().unwrap();

@@ -43,6 +43,7 @@ use crate::generate;
 use crate::masim::{self, Mode};
 use crate::programs;
 use crate::units::{format_bytes, format_time, parse_bytes, parse_time};
+use crate::work;
 
 /// Reads any description: a `.toml` file, a masim configuration, or a generator's line
 /// ([`generate`]). `mode` is for masim alone. A program's line ([`programs`]) gives the description
@@ -64,7 +65,7 @@ pub fn load(text: &str, mode: Mode) -> Result<Workload> {
     let content = std::fs::read_to_string(path).map_err(|e| {
         Error::new(ErrorKind::Io, format!("cannot read workload {text}")).cause(e).remedy(format!(
             "give a TOML file, a masim configuration, or NAME:key=value,… with one of {}",
-            generate::NAMES.join(", ")
+            work::listed(work::names())
         ))
     })?;
     if path.extension().is_some_and(|e| e == "toml") {

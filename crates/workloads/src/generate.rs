@@ -25,7 +25,7 @@ use crate::description::{
     Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Mix, Pattern, Phase, Workload,
 };
 use crate::spec::{Faulty, Keys};
-use crate::{neighbour, stand_in};
+use crate::{neighbour, stand_in, work};
 
 /// The names that [`from_spec`] knows.
 pub const NAMES: [&str; 12] = [
@@ -51,7 +51,10 @@ pub fn from_spec(spec: &str) -> Result<Workload> {
     build(spec).map_err(|(column, cause)| {
         Error::new(ErrorKind::Usage, format!("workload `{spec}`, column {column}"))
             .cause(cause)
-            .remedy(format!("give a file, or NAME:key=value,… with one of {}", NAMES.join(", ")))
+            .remedy(format!(
+                "give a file, or NAME:key=value,… with one of {}",
+                work::listed(work::names())
+            ))
     })
 }
 

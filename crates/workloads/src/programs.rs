@@ -5,6 +5,7 @@
 //! | `bfs`, `sssp`, `pr`, `cc`, `bc`, `tc` | GAPBS's kernels ([`crate::graph`]) | `trials`; `delta` of `sssp`, `iterations` of `bc` |
 //! | `graph500` | Graph500's search | `keys`, `validate` |
 //! | `gups` | HPCC RandomAccess ([`crate::random_access`]) | `table`, `updates` |
+//! | `flexkvs`, `faster`, `silo`, `memcached`, `redis` | stores of keys and their clients | [`crate::store`] |
 //!
 //! Every one knows `threads`: how many it wants. Those on graphs know `graph` (`kron` or `uniform`),
 //! `scale`, `degree`, `seed` (of the graph) and `load` (`false`: the graph is not first written into
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use tierscope_core::{Error, ErrorKind, Result};
 
 use crate::spec::{Faulty, Keys};
-use crate::{App, Workload, generate, graph, random_access};
+use crate::{App, Workload, generate, graph, random_access, store, work};
 
 /// Programs that are made alike.
 pub(crate) struct Family {
@@ -25,7 +26,7 @@ pub(crate) struct Family {
     pub(crate) build: fn(&str, &mut Keys<'_>) -> Faulty<Arc<dyn App>>,
 }
 
-const FAMILIES: [Family; 2] = [graph::FAMILY, random_access::FAMILY];
+const FAMILIES: [Family; 3] = [graph::FAMILY, random_access::FAMILY, store::FAMILY];
 
 /// The names that [`from_spec`] knows.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -45,10 +46,9 @@ pub fn knows(spec: &str) -> bool {
 /// [`ErrorKind::Usage`] for an unknown name or key, or a value that is none: the column.
 pub fn from_spec(spec: &str) -> Result<Arc<dyn App>> {
     build(spec).map_err(|(column, cause)| {
-        let names: Vec<&str> = names().collect();
         Error::new(ErrorKind::Usage, format!("program `{spec}`, column {column}"))
             .cause(cause)
-            .remedy(format!("give NAME:key=value,… with one of {}", names.join(", ")))
+            .remedy(format!("give NAME:key=value,… with one of {}", work::listed(names())))
     })
 }
 

@@ -8,8 +8,13 @@ use crate::units::{parse_bytes, parse_time};
 /// A value, or what is wrong in which column.
 pub(crate) type Faulty<T> = std::result::Result<T, (usize, String)>;
 
-/// Keys not asked for yet, with their column.
-pub(crate) struct Keys<'a>(BTreeMap<&'a str, (usize, &'a str)>);
+/// The keys of a line.
+pub(crate) struct Keys<'a> {
+    /// Those not asked for yet, with their column.
+    left: BTreeMap<&'a str, (usize, &'a str)>,
+    /// What was asked for: all that the line may have.
+    known: Vec<String>,
+}
 
 impl<'a> Keys<'a> {
     /// Reads `key=value,…`, which begins at `column`.
@@ -24,7 +29,7 @@ impl<'a> Keys<'a> {
             }
             column += word.chars().count() + 1;
         }
-        Ok(Self(keys))
+        Ok(Self { left: keys, known: Vec::new() })
     }
 
     /// The value of a key, read by `read`.
@@ -34,7 +39,10 @@ impl<'a> Keys<'a> {
         default: T,
         read: impl Fn(&str) -> std::result::Result<T, String>,
     ) -> Faulty<T> {
-        let Some((column, text)) = self.0.remove(key) else { return Ok(default) };
+        if !self.known.iter().any(|known| known == key) {
+            self.known.push(key.into());
+        }
+        let Some((column, text)) = self.left.remove(key) else { return Ok(default) };
         read(text).map_err(|what| (column, format!("{key}: {what}")))
     }
 
@@ -89,8 +97,11 @@ impl<'a> Keys<'a> {
 
     /// Nothing is left that `name` knows nothing of.
     pub(crate) fn all_used(&self, name: &str) -> Faulty<()> {
-        match self.0.iter().next() {
-            Some((key, (column, _))) => Err((*column, format!("`{name}` knows no `{key}`"))),
+        match self.left.iter().next() {
+            Some((key, (column, _))) => {
+                let known = self.known.join(", ");
+                Err((*column, format!("`{name}` knows no `{key}`, but {known}")))
+            }
             None => Ok(()),
         }
     }

@@ -2,18 +2,36 @@
 
 use std::sync::Arc;
 
-use tierscope_core::Result;
+use tierscope_core::{Error, ErrorKind, Result};
 
 use crate::description::Area;
 use crate::masim::Mode;
-use crate::{App, Workload, file, programs};
+use crate::{App, Workload, file, generate, programs};
+
+/// What a workload's line begins with that replays a recorded trace; a file's path follows.
+pub const TRACE: &str = "trace:";
+
+/// What any other workload's line may begin with.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    generate::NAMES.into_iter().chain(programs::names())
+}
+
+/// Names for people.
+pub fn listed(names: impl Iterator<Item = &'static str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
 
 /// Reads any workload: a program's line ([`programs`]) or a description ([`file::load`]). `mode` is
 /// for masim alone.
 ///
 /// # Errors
-/// The line or the file is wrong, or cannot be read.
+/// The line or the file is wrong, or cannot be read; it is a trace's, whose reader lies elsewhere.
 pub fn load(text: &str, mode: Mode) -> Result<Work> {
+    if text.starts_with(TRACE) {
+        return Err(Error::new(ErrorKind::Usage, format!("cannot replay `{text}` here"))
+            .cause("a trace's addresses are not ours")
+            .remedy("replay it on the simulated machine: `tierscope sim run`"));
+    }
     if programs::knows(text) {
         return programs::from_spec(text).map(Work::Computed);
     }
@@ -30,6 +48,15 @@ pub enum Work {
 }
 
 impl Work {
+    /// The description with its accesses, if there is one ([`App::described`]).
+    #[must_use]
+    pub fn described(&self) -> Option<Workload> {
+        match self {
+            Work::Described(workload) => Some(workload.clone()),
+            Work::Computed(app) => app.described(),
+        }
+    }
+
     /// For people.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -117,6 +144,23 @@ mod tests {
         let gups = load("gups:table=1MiB,threads=3").unwrap();
         assert!(matches!(gups, Work::Computed(_)));
         assert_eq!((gups.bytes(), gups.threads(), gups.unit()), (1 << 20, 3, "updates"));
-        assert!(load("nothing:space=1GiB").is_err());
+        let silo = load("silo:keys=10,value=100,threads=2").unwrap();
+        assert_eq!((silo.threads(), silo.unit()), (2, "requests"));
+        assert!(load("trace:a/b.trace").unwrap_err().to_string().contains("cannot replay"));
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_all_known_ones() {
+        for unknown in ["nothing:space=1GiB", "nothing", "/nowhere/nothing.toml"] {
+            let error = load(unknown, Mode::Correct).unwrap_err().to_string();
+            names().for_each(|name| assert!(error.contains(name), "{error}"));
+        }
+        let error = load("silo:keys=10,color=red", Mode::Correct).unwrap_err().to_string();
+        assert!(
+            error.contains("`silo` knows no `color`, but ycsb, updates, dist, keys"),
+            "{error}"
+        );
+        let error = load("zipf:color=red", Mode::Correct).unwrap_err().to_string();
+        assert!(error.contains("`zipf` knows no `color`, but space, item, theta"), "{error}");
     }
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_sim::experiment::{Experiment, File};
-use tierscope_workloads::Work;
 
 use super::contender::ALL;
 use crate::watch::{Watch, watches};
@@ -76,10 +75,12 @@ impl Scenario {
     /// # Errors
     /// Nobody declares what is hot, or there is no such instrument.
     pub fn of(experiment: Experiment) -> Result<Scenario> {
-        if !experiment.processes.iter().any(|process| matches!(process.work, Work::Described(_))) {
+        if experiment.processes.iter().all(|process| process.work.described().is_none()) {
             let what = format!("scenario {} cannot be judged", experiment.name);
             return Err(Error::new(ErrorKind::Data, what)
-                .cause("programs that compute do not say what is hot")
+                .cause(
+                    "its programs' accesses follow from what they compute: nobody says what is hot",
+                )
                 .remedy("add a process with a described workload"));
         }
         let mut contenders = watches(&experiment, &[])?;

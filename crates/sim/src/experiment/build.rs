@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::file::{self, File};
 use super::vary::changed;
-use super::{Experiment, Faulty, Mode, Settings, Watcher, described};
+use super::{Experiment, Faulty, Mode, Settings, Watcher};
 use crate::config::{Costs, Event, Period, Sampling};
 use crate::density::{self, Config};
 use crate::exact::{Machine, Placement, Process, Setup};
@@ -235,8 +235,9 @@ impl File {
             return Err((second.span().start, "densities take one process".into()));
         }
         let at = self.process[0].get_ref().workload.span().start;
-        let workload = described(&processes[0].work)
-            .ok_or_else(|| (at, "a program that computes has no densities".into()))?;
+        let workload = processes[0].work.described().ok_or_else(|| {
+            (at, "its accesses follow from what it computes: it has no densities".into())
+        })?;
         density::Machine::new(config.clone(), &workload).map_err(|error| (at, said(error)))?;
         Ok(())
     }

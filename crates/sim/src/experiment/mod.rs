@@ -74,7 +74,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tierscope_core::{BusObserver, Error, ErrorKind, Result, SpaceId, Target as _};
-use tierscope_workloads::{Work, Workload};
+use tierscope_workloads::Workload;
 
 use crate::Truth;
 use crate::density;
@@ -258,7 +258,7 @@ impl Experiment {
     /// a description.
     #[must_use]
     pub fn described(&self) -> Option<Workload> {
-        described(&self.processes[0].work)
+        self.processes[0].work.described()
     }
 
     /// Bytes that its processes map.
@@ -267,7 +267,7 @@ impl Experiment {
         self.processes.iter().map(|process| process.work.bytes()).sum()
     }
 
-    /// Starts the processes on an exact machine that is new; what those of them that are described
+    /// Starts the processes on an exact machine that is new; what those of them that can be described
     /// declare hot comes back.
     ///
     /// # Errors
@@ -278,18 +278,10 @@ impl Experiment {
             spaces.push(machine.start(process)?);
         }
         let mappings = machine.mappings(Duration::ZERO)?;
-        let truth = |(process, space): (&Process, SpaceId)| match &process.work {
-            Work::Described(workload) => Truth::of(workload, space, &mappings),
-            Work::Computed(_) => None,
+        let truth = |(process, space): (&Process, SpaceId)| {
+            Truth::of(&process.work.described()?, space, &mappings)
         };
         Ok(self.processes.iter().zip(spaces).filter_map(truth).collect())
-    }
-}
-
-fn described(work: &Work) -> Option<Workload> {
-    match work {
-        Work::Described(workload) => Some(workload.clone()),
-        Work::Computed(app) => app.described(),
     }
 }
 

@@ -4,6 +4,7 @@ mod apps;
 mod calls;
 mod conformance;
 mod costs;
+mod names;
 mod stage;
 mod stores;
 mod telemetry;

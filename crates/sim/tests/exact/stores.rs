@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tierscope_core::{Clock, Time};
 use tierscope_sim::exact::{Machine, Process};
-use tierscope_workloads::{generate, store};
+use tierscope_workloads::{generate, programs};
 
 use crate::stage::setup;
 
@@ -13,7 +13,8 @@ fn serve(neighbour: Option<&str>) -> (f64, f64) {
     let mut setup = setup([64, 64]);
     setup.cpus = 2;
     let mut machine: Machine = Machine::new(&setup).expect("it is possible");
-    let app = store::from_spec("redis:keys=2000,value=1024,requests=2000").expect("it is a store");
+    let app =
+        programs::from_spec("redis:keys=2000,value=1024,requests=2000").expect("it is a store");
     machine.start(&Process { repeats: false, ..Process::new(app) }).expect("it fits");
     if let Some(line) = neighbour {
         let workload = generate::from_spec(line).expect("it is a neighbour");

@@ -1,5 +1,5 @@
 //! Stores of keys and values that really keep them, and the clients that ask them: programs
-//! ([`crate::App`]) by a line such as `memcached:keys=200000,value=5MB,dist=gaussian:sd=100`.
+//! ([`crate::programs`]) by a line such as `memcached:keys=200000,value=5MB,dist=gaussian:sd=100`.
 //!
 //! | name | like | index | values |
 //! |---|---|---|---|
@@ -27,6 +27,7 @@
 //! | `inserts` | records for which there is room besides | a tenth of `keys` where the workload inserts |
 //! | `load` | the records are inserted first (`true`), or there from the beginning | `false` |
 //! | `requests` | of every thread, after which it ends | for ever |
+//! | `threads` | of the store, each with a client | 1 |
 //! | `segment` | bytes of a segment: `flexkvs` alone | 256KiB |
 //! | `log` | bytes of the log: `faster` alone | the data and a ninth: all is changed in place |
 //! | `mutable` | share of the log that is changed in place: `faster` alone | 0.9 |
@@ -48,19 +49,20 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Result, Rng};
+use tierscope_core::Rng;
 
 use self::tape::Tape;
 use crate::app::{App, Lane, Next};
 use crate::description::{Area, MAX_BYTES};
 use crate::keys::{Chooser, Law, Shift, YCSB_THETA};
+use crate::programs::{self, Family};
 use crate::spec::{Faulty, Keys};
 use crate::units::about_bytes;
 use crate::ycsb::{Client, Mix, Request};
 use crate::{Touch, Workload};
 
-/// The names that [`from_spec`] knows.
-pub const NAMES: [&str; 5] = ["flexkvs", "faster", "silo", "memcached", "redis"];
+pub(crate) const FAMILY: Family =
+    Family { names: &["flexkvs", "faster", "silo", "memcached", "redis"], build };
 
 /// What every store does. Keys are numbers below [`Plan::most`]; a value is told by a number too.
 trait Store: Debug + Send {
@@ -165,33 +167,14 @@ struct Served {
     shift: Option<Shift>,
     load: bool,
     requests: u64,
+    threads: Option<u32>,
 }
 
-/// Makes a store and its clients from `NAME:key=value,…`.
-///
-/// # Errors
-/// [`ErrorKind::Usage`] for an unknown name or key, a value that is none, or parts that do not fit.
-pub fn from_spec(spec: &str) -> Result<Arc<dyn App>> {
-    let served = read(spec).map_err(|(column, cause)| {
-        Error::new(ErrorKind::Usage, format!("store `{spec}`, column {column}"))
-            .cause(cause)
-            .remedy(format!("give NAME:key=value,… with one of {}", NAMES.join(", ")))
-    })?;
-    Ok(Arc::new(served))
+fn build(name: &str, keys: &mut Keys<'_>) -> Faulty<Arc<dyn App>> {
+    Ok(Arc::new(served(name, keys)?))
 }
 
-fn read(spec: &str) -> Faulty<Served> {
-    let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
-    if !NAMES.contains(&name) {
-        return Err((1, format!("there is no store `{name}`")));
-    }
-    let mut keys = Keys::read(rest, name.chars().count() + 2)?;
-    let served = build(name, &mut keys)?;
-    keys.all_used(name)?;
-    Ok(served)
-}
-
-fn build(name: &str, keys: &mut Keys<'_>) -> Faulty<Served> {
+fn served(name: &str, keys: &mut Keys<'_>) -> Faulty<Served> {
     let (mix, law) = requests(keys, name)?;
     let plan = plan(keys, name, mix)?;
     let shift = shift(keys, plan.keys)?;
@@ -211,6 +194,7 @@ fn build(name: &str, keys: &mut Keys<'_>) -> Faulty<Served> {
         shift,
         load: keys.number("load", false)?,
         requests: keys.number("requests", 0)?,
+        threads: programs::threads(keys)?,
     })
 }
 
@@ -312,9 +296,16 @@ impl App for Served {
         "requests"
     }
 
+    fn threads(&self) -> Option<u32> {
+        self.threads
+    }
+
     fn described(&self) -> Option<Workload> {
         let Mix { updates, inserts, scans, modifies, .. } = self.mix;
-        if inserts + scans > 0.0 || self.load || !self.kind.stays(self.mix.changes()) {
+        // The hot keys of one that begins again do so too, whenever that is.
+        let begins_again = self.requests > 0 && self.shift.is_some();
+        let moves = inserts + scans > 0.0 || !self.kind.stays(self.mix.changes());
+        if moves || self.load || begins_again {
             return None;
         }
         let (heat, writes) = (self.kind.heat(), updates + modifies);

@@ -8,22 +8,22 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_workloads::description::Area;
 use tierscope_workloads::masim::Mode;
 use tierscope_workloads::units::{parse_bytes, parse_time};
-use tierscope_workloads::{Work, Workload, work};
+use tierscope_workloads::{Work, Workload, generate, programs, work};
 
 use crate::memory::{Backing, default_chunk};
 
 /// Touch memory as a workload says, and write down what was hot when.
 ///
-/// WORKLOAD is a TOML file, a masim configuration, or a generator's line: contiguous, stairs,
-/// needle, scattered, zipf, gaussian or drift, as in `stairs:space=1TiB,hot=10GiB,steps=4,every=4s`.
+/// WORKLOAD is a TOML file, a masim configuration, or a generator's line, as in
+/// `stairs:space=1TiB,hot=10GiB,steps=4,every=4s`.
 ///
-/// Or a program that computes, as `bfs:scale=20,graph=kron` (sssp, pr, cc, bc, tc, graph500, gups):
-/// its truth is which pages it touched when, for nothing is declared hot.
+/// Or a program that computes, as `bfs:scale=20,graph=kron` or `silo:keys=1000000,ycsb=a`: its truth
+/// is which pages it touched when, for nothing is declared hot.
 ///
 /// Ends with the workload, or by SIGTERM or SIGINT, and then prints accesses and rate as JSON.
 /// Exit codes: 0 done, 1 failed, 2 wrong use or description, 3 not enough memory or no filler.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, after_help = names())]
 pub(crate) struct Args {
     /// TOML file, masim configuration or NAME:key=value,…
     #[arg(value_name = "WORKLOAD")]
@@ -108,6 +108,12 @@ pub(crate) enum Start {
     Now,
     /// When SIGUSR1 comes.
     Signal,
+}
+
+fn names() -> String {
+    let [generators, programs] =
+        [work::listed(generate::NAMES.into_iter()), work::listed(programs::names())];
+    format!("Generators: {generators}\nPrograms: {programs}")
 }
 
 fn parse_grain(text: &str) -> std::result::Result<Duration, String> {

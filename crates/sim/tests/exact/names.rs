@@ -1,0 +1,65 @@
+//! Every workload that a line can name, on a small exact machine.
+
+use tierscope_core::{Clock, Time};
+use tierscope_sim::exact::Machine;
+use tierscope_sim::experiment::Experiment;
+use tierscope_workloads::work;
+
+/// Two tiers of 256 MiB, and one process.
+fn experiment(workload: &str) -> tierscope_core::Result<Experiment> {
+    let text = format!(
+        "name = \"toy\"\nabout = \"a\"\nsource = \"b\"\ntime = \"2ms\"\nwindow = \"1ms\"\n\
+         [[machine.tier]]\nname = \"dram\"\nsize = \"256MiB\"\n\
+         [[machine.tier]]\nname = \"optane\"\nsize = \"256MiB\"\n\
+         [[process]]\nworkload = \"{workload}\"\n"
+    );
+    Experiment::parse("toy.toml", &text)
+}
+
+/// Keys for a small one, and for one of more than 512 MiB.
+fn sizes(name: &str) -> [&'static str; 2] {
+    match name {
+        "bfs" | "sssp" | "pr" | "cc" | "bc" | "tc" | "graph500" => ["scale=8", "scale=25"],
+        "gups" => ["table=1MiB", "table=1GiB"],
+        "flexkvs" | "faster" | "silo" | "memcached" | "redis" => {
+            ["keys=1000,ycsb=a,threads=2", "keys=1000000"]
+        }
+        "scattered" => ["space=8MiB,range=4KiB", "space=1GiB"],
+        _ => ["space=8MiB", "space=1GiB"],
+    }
+}
+
+#[test]
+fn every_name_runs_and_is_refused_where_it_does_not_fit() {
+    for name in work::names() {
+        let [small, large] = sizes(name).map(|keys| format!("{name}:{keys}"));
+        let experiment = experiment(&small).unwrap_or_else(|error| panic!("{small}: {error}"));
+        let mut machine: Machine = Machine::new(&experiment.setup).expect("it is possible");
+        experiment.start(&mut machine).unwrap_or_else(|error| panic!("{small}: {error}"));
+        let end = Time(200_000);
+        while machine.now() < end {
+            machine.wait(end);
+        }
+        let account = machine.account();
+        assert!(account.counts.accesses > 100, "{small}: {}", account.counts.accesses);
+        assert_eq!((account.killed, account.done.len()), (0, 1), "{small}");
+        let error = self::experiment(&large).expect_err(&large).to_string();
+        assert!(error.starts_with("toy.toml:12:1: ") && error.contains("does not fit"), "{error}");
+    }
+}
+
+// The hot set of a described workload, and of a program that can be described.
+#[test]
+fn what_a_store_makes_hot_is_known() {
+    for (line, known) in [
+        ("silo:keys=1000,dist=hotspot:keys=0.1:ops=0.95", 1),
+        ("silo:keys=1000,ycsb=d", 0),
+        ("bfs:scale=8", 0),
+    ] {
+        let experiment = experiment(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let mut machine: Machine = Machine::new(&experiment.setup).expect("it is possible");
+        let truths = experiment.start(&mut machine).expect("it fits");
+        assert_eq!(truths.len(), known, "{line}");
+        assert!(truths.iter().all(|truth| truth.hot_at(Time(0)).bytes() > 0), "{line}");
+    }
+}
