@@ -29,3 +29,4 @@ mod ticker;
 pub mod trace;
 pub mod units;
 pub mod watch;
+mod work;

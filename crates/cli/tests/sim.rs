@@ -237,3 +237,96 @@ fn parameters_are_varied_one_at_a_time() {
     assert!(said.contains("unknown field `tock`") && wrong.stdout.is_empty(), "{said}");
     assert_eq!(vary(&[]).status.code(), Some(2), "there is nothing to vary");
 }
+
+/// A store on one tier of 64 MiB.
+const STORE: &str = r#"
+name = "store"
+about = "a store and its clients"
+source = "the test"
+time = "20ms"
+window = "10ms"
+
+[[machine.tier]]
+name = "dram"
+size = "64MiB"
+
+[[process]]
+workload = "silo:keys=10000,ycsb=a,threads=2"
+"#;
+
+#[test]
+fn workloads_are_named_wherever_one_is_asked_for() {
+    for command in [["sim", "run", "--help"], ["bench", "accuracy", "--help"]] {
+        let text = String::from_utf8(tierscope(&command).stdout).unwrap();
+        let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c == ',').collect();
+        for name in tierscope_workloads::work::names().chain(["trace:FILE"]) {
+            assert!(words.contains(&name), "{name} is not in {text}");
+        }
+    }
+}
+
+#[test]
+fn a_workload_that_is_none_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = |workload: &str| {
+        let line = STORE.replace("silo:keys=10000,ycsb=a,threads=2", workload);
+        let output = tierscope(&["sim", "run", &written(dir.path(), &line)]);
+        assert!(output.stdout.is_empty() && output.status.code() == Some(9), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let error = said("sylo:keys=1");
+    assert!(
+        error.contains("small.toml:13:12: ") && error.contains("no workload `sylo`"),
+        "{error}"
+    );
+    tierscope_workloads::work::names().for_each(|name| assert!(error.contains(name), "{error}"));
+    let error = said("silo:kees=1");
+    assert!(error.contains("`silo` knows no `kees`, but ycsb, updates, dist, keys"), "{error}");
+    let error = said("silo:keys=1000000");
+    assert!(error.contains("small.toml:12:1: ") && error.contains("does not fit"), "{error}");
+}
+
+// CSV becomes a trace, and the trace a process of two threads: 2000 loads and 1000 stores, none over the end
+// of a line.
+#[test]
+fn a_trace_is_a_workload() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let mut text = "time_ns,pid,thread,address,size,kind\n".to_owned();
+    for step in 0..1000u64 {
+        for (thread, kind) in [(1, "load"), (1, "store"), (2, "load")] {
+            let address = 0x7f00_0000_0000 + (step * 4096 + thread * 64) % (4 << 20);
+            text += &format!("{},7,{thread},{address:#x},8,{kind}\n", step * 1000);
+        }
+    }
+    std::fs::write(path("a.csv"), text).unwrap();
+    let convert = tierscope(&["trace", "convert", &path("a.csv"), &path("a.trace")]);
+    assert!(convert.status.success(), "{convert:?}");
+    let workload =
+        format!("trace:{}\"\nrepeats = false\ncpu = 0\nname = \"replay", path("a.trace"));
+    let experiment = STORE.replace("silo:keys=10000,ycsb=a,threads=2", &workload);
+    let told = report(&[&written(dir.path(), &experiment)]);
+    let run = &told["runs"][0];
+    let (account, done) = (&run["account"], &run["account"]["processes"][0]);
+    assert_eq!((&run["ended"], account["accesses"].as_u64()), (&"target-gone".into(), Some(3000)));
+    assert_eq!((&done["name"], done["operations"].as_u64()), (&"replay".into(), Some(3000)));
+    // The last access is due 999 us after the first.
+    let seconds = run["seconds"].as_f64().unwrap();
+    assert!((0.000_999..0.002).contains(&seconds), "{seconds}");
+    let said = |name: &str| {
+        let line = STORE.replace("silo:keys=10000,ycsb=a,threads=2", &format!("trace:{name}"));
+        let output = tierscope(&["sim", "run", &written(dir.path(), &line)]);
+        assert!(output.stdout.is_empty() && output.status.code() == Some(9), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let error = said(&path("nowhere.trace"));
+    assert!(error.contains("small.toml:13:12: ") && error.contains("nowhere.trace"), "{error}");
+    let error = said(&path("a.csv"));
+    assert!(error.contains("a.csv") && error.contains("trace convert"), "{error}");
+    let mut bytes = std::fs::read(path("a.trace")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(path("bad.trace"), bytes).unwrap();
+    let error = said(&path("bad.trace"));
+    assert!(error.contains("bad.trace") && error.contains("byte"), "{error}");
+}

@@ -14,7 +14,7 @@ use tierscope_sim::config::Costs;
 use tierscope_sim::exact::{Machine, Process, Setup};
 use tierscope_trace::compact::Writer;
 use tierscope_trace::{Access, Kind, Replay};
-use tierscope_workloads::Work;
+use tierscope_workloads::{App, Work};
 
 fn command(arguments: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));

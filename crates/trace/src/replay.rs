@@ -23,6 +23,9 @@ const GAP: u64 = 16;
 /// Bytes of a cache line: an access that crosses into the next touches both.
 const LINE: u64 = 64;
 
+/// Threads that it asks for at most, as a program's line may: those of the trace share them.
+const MOST_THREADS: usize = 1024;
+
 /// A trace that can be started as a program.
 #[derive(Debug)]
 pub struct Replay {
@@ -69,12 +72,6 @@ impl Replay {
         let areas = areas(&places, &index.events);
         let (index, places) = (Arc::new(index), places.into());
         Ok(Self { name, index, areas, places, failed: Arc::default() })
-    }
-
-    /// What went wrong while it was replayed: the threads ended there.
-    #[must_use]
-    pub fn failed(&self) -> Option<Error> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -132,6 +129,15 @@ impl App for Replay {
 
     fn unit(&self) -> &'static str {
         "accesses"
+    }
+
+    /// As many as were recorded, as far as a process may have so many.
+    fn threads(&self) -> Option<u32> {
+        Some(self.index.threads().min(MOST_THREADS) as u32)
+    }
+
+    fn failed(&self) -> Option<Error> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn start(&self, bases: &[u64], _seed: u64, lanes: u32) -> Vec<Box<dyn Lane>> {

@@ -8,6 +8,8 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use tierscope_core::Error;
+
 use crate::description::Area;
 use crate::{Touch, Workload};
 
@@ -31,6 +33,12 @@ pub trait App: Debug + Send + Sync {
 
     /// How many threads it wants; `None` if nothing tells. It runs with any other number too.
     fn threads(&self) -> Option<u32> {
+        None
+    }
+
+    /// What went wrong while it ran, from outside: its threads ended there. A program that reads a
+    /// file as it goes has such things.
+    fn failed(&self) -> Option<Error> {
         None
     }
 

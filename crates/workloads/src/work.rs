@@ -57,6 +57,15 @@ impl Work {
         }
     }
 
+    /// What went wrong from outside while it ran ([`App::failed`]).
+    #[must_use]
+    pub fn failed(&self) -> Option<Error> {
+        match self {
+            Work::Described(_) => None,
+            Work::Computed(app) => app.failed(),
+        }
+    }
+
     /// For people.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -8,11 +8,14 @@ use clap::{Args, Subcommand};
 use super::contender::{ALL, Contender};
 use super::scenario::READY_MADE;
 use crate::units;
+use crate::work::about;
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// All instruments side by side on a simulated machine: precision, recall, detection, cost
+    #[command(long_about = about("All instruments side by side on a simulated machine: precision, \
+                                  recall, detection, cost"))]
     Accuracy(AccuracyArgs),
 }
 

@@ -278,6 +278,7 @@ pub(crate) fn judge(
     // The end of a window belongs to it.
     let course = Course::until(Time(0) + experiment.time + Duration::from_nanos(1));
     let ended = profile(&mut *machine, &mut *instrument, &course, &mut judge)?;
+    experiment.ran()?;
     let seconds = machine.now().seconds();
     let cpu = machine.cpu_time();
     let detections = detections(&judge, bar);

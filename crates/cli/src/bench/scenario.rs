@@ -4,10 +4,11 @@ use std::ops::Deref;
 use std::path::Path;
 
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_sim::experiment::{Experiment, File};
+use tierscope_sim::experiment::{Experiment, File, read};
 
 use super::contender::ALL;
 use crate::watch::{Watch, watches};
+use crate::work::read_workload;
 
 /// The ready-made scenarios: name and TOML text.
 pub(crate) const READY_MADE: [(&str, &str); 7] = [
@@ -59,7 +60,7 @@ impl Scenario {
     /// # Errors
     /// As [`Scenario::load`].
     pub fn parse(name: &str, text: &str) -> Result<Scenario> {
-        Scenario::of(Experiment::parse(name, text)?)
+        Scenario::part(name, text, &read(name, text)?)
     }
 
     /// A scenario that is a part of a file.
@@ -67,7 +68,7 @@ impl Scenario {
     /// # Errors
     /// As [`Scenario::load`].
     pub(crate) fn part(name: &str, text: &str, file: &File) -> Result<Scenario> {
-        Scenario::of(Experiment::part(name, text, file)?)
+        Scenario::of(Experiment::part(name, text, file, read_workload)?)
     }
 
     /// The experiment, judged.

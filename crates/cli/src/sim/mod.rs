@@ -22,6 +22,7 @@ use crate::bench::race::stop_flag;
 use crate::report::written;
 use crate::units;
 use crate::watch::{Watch, watches};
+use crate::work::{about, read_workload};
 
 pub use account::{Completed, Figures, Report, Run, TierFigures};
 pub use run::Ran;
@@ -33,6 +34,8 @@ use vary::VaryArgs;
 #[derive(Debug, Subcommand)]
 pub enum SimCommand {
     /// Run an experiment: record what its instruments see, and account for what the machine did
+    #[command(long_about = about("Run an experiment: record what its instruments see, and account \
+                                  for what the machine did"))]
     Run(RunArgs),
     /// Run an experiment again and again with one parameter changed, and judge its instruments
     Vary(VaryArgs),
@@ -144,7 +147,7 @@ fn experiment(name: &str, wanted: &Otherwise, more: &[Change]) -> Result<Experim
         None => experiment_text(Path::new(name))?,
     };
     let changes = [&wanted.changes[..], more].concat();
-    let mut experiment = Experiment::changed(name, &text, &changes)?;
+    let mut experiment = Experiment::changed(name, &text, &changes, read_workload)?;
     if let Some(time) = wanted.time {
         if time < experiment.window {
             return Err(Error::new(ErrorKind::Usage, "the time is too short")

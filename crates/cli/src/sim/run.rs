@@ -82,6 +82,7 @@ impl Stage<'_> {
             Some(watch) => self.watched(&mut *machine, watch, &mut windows)?,
             None => self.alone(&mut *machine),
         };
+        self.experiment.ran()?;
         Ok(Ran {
             watcher: self.job.watch.as_ref().map(|watch| watch.name.clone()),
             recording: self.job.output.clone(),

@@ -5,14 +5,12 @@ use std::time::Duration;
 use tierscope_core::Tier;
 use tierscope_hw::{Machine as Hardware, PageSize};
 use tierscope_workloads::Work;
-use tierscope_workloads::masim::Mode as Masim;
 use tierscope_workloads::units::{parse_bytes, parse_time};
-use tierscope_workloads::work::load;
 use toml::Spanned;
 
 use super::file::{self, File};
 use super::vary::changed;
-use super::{Experiment, Faulty, Mode, Settings, Watcher};
+use super::{Experiment, Faulty, Mode, ReadWorkload, Settings, Watcher};
 use crate::config::{Costs, Event, Period, Sampling};
 use crate::density::{self, Config};
 use crate::exact::{Machine, Placement, Process, Setup};
@@ -61,7 +59,7 @@ impl File {
     ///
     /// # Errors
     /// What does not, and where.
-    pub fn check(&self) -> Faulty<Experiment> {
+    pub fn check(&self, workload: ReadWorkload) -> Faulty<Experiment> {
         let time = of(&self.time, parse_time)?;
         let window = self.window.as_ref().map(|text| of(text, parse_time)).transpose()?;
         let window = window.unwrap_or(Duration::from_millis(200));
@@ -71,7 +69,7 @@ impl File {
         let hardware = self.machine.hardware()?;
         let hardware = changed(hardware, "hardware", &self.changes, Hardware::parse)
             .map_err(|error| (0, said(error)))?;
-        let processes = self.processes(&hardware)?;
+        let processes = self.processes(&hardware, workload)?;
         let setup = self.setup(hardware, &processes)?;
         let config = self.config(&setup, &processes)?;
         match self.simulation.mode {
@@ -130,12 +128,12 @@ impl File {
         }
     }
 
-    fn processes(&self, hardware: &Hardware) -> Faulty<Vec<Process>> {
+    fn processes(&self, hardware: &Hardware, workload: ReadWorkload) -> Faulty<Vec<Process>> {
         let mut next_cpu = 0;
         let mut processes = Vec::new();
         for (index, table) in self.process.iter().enumerate() {
             let table = table.get_ref();
-            let work: Work = of(&table.workload, |text| load(text, Masim::Correct).map_err(said))?;
+            let work: Work = of(&table.workload, |text| workload(text).map_err(said))?;
             let process = Process::new(work);
             let threads = table.threads.unwrap_or(process.threads);
             let first_cpu = table.cpu.unwrap_or(next_cpu);

@@ -31,7 +31,7 @@
 //! size = "2GiB"
 //!
 //! [[process]]
-//! workload = "contiguous:space=1GiB,hot=64MiB"
+//! workload = "contiguous:space=1GiB,hot=64MiB"    # or a file, or a program, or trace:FILE
 //! threads = 1
 //! cpu = 0                       # of the first thread
 //! pages = "4K"                  # 4K, 2M (transparent huge pages), 1G (hugetlbfs)
@@ -74,7 +74,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tierscope_core::{BusObserver, Error, ErrorKind, Result, SpaceId, Target as _};
-use tierscope_workloads::Workload;
+use tierscope_workloads::masim::Mode as Masim;
+use tierscope_workloads::work::load;
+use tierscope_workloads::{Work, Workload};
 
 use crate::Truth;
 use crate::density;
@@ -177,6 +179,17 @@ pub struct Experiment {
     file: (String, String),
 }
 
+/// Reads a workload as `workload` says it: [`default_workload`], or that of somebody who knows more.
+pub type ReadWorkload = fn(&str) -> Result<Work>;
+
+/// What [`tierscope_workloads::work::load`] reads; masim goes as it would if it were correct.
+///
+/// # Errors
+/// As there.
+pub fn default_workload(text: &str) -> Result<Work> {
+    load(text, Masim::Correct)
+}
+
 /// Where in a text something is wrong, and what.
 pub type Faulty<T> = std::result::Result<T, (usize, String)>;
 
@@ -227,15 +240,16 @@ impl Experiment {
     /// # Errors
     /// As [`Experiment::load`].
     pub fn parse(name: &str, text: &str) -> Result<Self> {
-        Self::part(name, text, &read(name, text)?)
+        Self::part(name, text, &read(name, text)?, default_workload)
     }
 
-    /// An experiment that is a part of a file.
+    /// An experiment that is a part of a file, or all of it.
     ///
     /// # Errors
     /// As [`Experiment::load`].
-    pub fn part(name: &str, text: &str, file: &File) -> Result<Self> {
-        let checked = file.check().map_err(|(offset, what)| place(name, text, offset, what))?;
+    pub fn part(name: &str, text: &str, file: &File, workload: ReadWorkload) -> Result<Self> {
+        let checked =
+            file.check(workload).map_err(|(offset, what)| place(name, text, offset, what))?;
         Ok(Self { file: (name.into(), text.into()), ..checked })
     }
 
@@ -259,6 +273,15 @@ impl Experiment {
     #[must_use]
     pub fn described(&self) -> Option<Workload> {
         self.processes[0].work.described()
+    }
+
+    /// Whether its processes did what they were to do.
+    ///
+    /// # Errors
+    /// What went wrong with the first that could not, from outside: a trace that cannot be read.
+    pub fn ran(&self) -> Result<()> {
+        let failed = self.processes.iter().find_map(|process| process.work.failed());
+        failed.map_or(Ok(()), Err)
     }
 
     /// Bytes that its processes map.

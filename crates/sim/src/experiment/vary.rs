@@ -7,7 +7,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_hw::config::Ranges;
 use toml::{Table, Value};
 
-use super::{Experiment, File, place, read};
+use super::{Experiment, File, ReadWorkload, read};
 
 /// A key and its new value: `costs.access_bits.probe_ns`, `hardware.tiers.optane.read_ns` reach into
 /// those parts; every other key is the file's own, like `simulation.exact.tick`. An element of a list
@@ -37,7 +37,12 @@ impl Experiment {
     ///
     /// # Errors
     /// As [`Experiment::parse`], or a change that makes no sense.
-    pub fn changed(name: &str, text: &str, changes: &[Change]) -> Result<Self> {
+    pub fn changed(
+        name: &str,
+        text: &str,
+        changes: &[Change],
+        workload: ReadWorkload,
+    ) -> Result<Self> {
         let inner = |change: &&Change| part_of(&change.key).is_some();
         let (parts, own): (Vec<&Change>, Vec<&Change>) = changes.iter().partition(inner);
         let mut text = text.to_owned();
@@ -50,8 +55,7 @@ impl Experiment {
         }
         let mut file: File = read(name, &text)?;
         file.changes = parts.into_iter().cloned().collect();
-        let checked = file.check().map_err(|(offset, what)| place(name, &text, offset, what))?;
-        Ok(Self { file: (name.into(), text), ..checked })
+        Self::part(name, &text, &file, workload)
     }
 
     /// Every number of hardware and costs that is uncertain.
@@ -182,6 +186,7 @@ fn value_of(text: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::default_workload;
 
     const TEXT: &str = "name = \"toy\"\nabout = \"a\"\nsource = \"b\"\ntime = \"1s\"\n\
                         [[process]]\nworkload = \"contiguous:space=1GiB,hot=64MiB\"\n";
@@ -189,7 +194,8 @@ mod tests {
     fn with(changes: &[(&str, &str)]) -> Result<Experiment> {
         let change =
             |(key, value): &(&str, &str)| Change { key: (*key).into(), value: (*value).into() };
-        Experiment::changed("e", TEXT, &changes.iter().map(change).collect::<Vec<_>>())
+        let changes: Vec<Change> = changes.iter().map(change).collect();
+        Experiment::changed("e", TEXT, &changes, default_workload)
     }
 
     #[test]

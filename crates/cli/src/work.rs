@@ -1,0 +1,30 @@
+//! What a process of an experiment may do: any workload, or a recorded trace.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tierscope_core::Result;
+use tierscope_sim::experiment::default_workload;
+use tierscope_trace::Replay;
+use tierscope_workloads::Work;
+use tierscope_workloads::work::{TRACE, listed, names};
+
+/// Reads a workload as an experiment says it.
+///
+/// # Errors
+/// What is wrong with the line or the file; of a trace, where.
+pub(crate) fn read_workload(text: &str) -> Result<Work> {
+    match text.strip_prefix(TRACE) {
+        Some(path) => Ok(Work::Computed(Arc::new(Replay::open(Path::new(path))?))),
+        None => default_workload(text),
+    }
+}
+
+/// The help of a command that takes experiments, after its first sentence.
+pub(crate) fn about(first: &str) -> String {
+    format!(
+        "{first}\n\nA process's workload is a TOML file, a masim configuration, {TRACE}FILE with what \
+         `tierscope trace convert` wrote, or NAME:key=value,… with one of {}",
+        listed(names())
+    )
+}
