@@ -243,8 +243,8 @@ const STORE: &str = r#"
 name = "store"
 about = "a store and its clients"
 source = "the test"
-time = "20ms"
-window = "10ms"
+time = "4ms"
+window = "2ms"
 
 [[machine.tier]]
 name = "dram"
@@ -253,6 +253,26 @@ size = "64MiB"
 [[process]]
 workload = "silo:keys=10000,ycsb=a,threads=2"
 "#;
+
+#[test]
+fn a_store_is_a_workload_whose_requests_take_their_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = written(dir.path(), STORE);
+    let first = report(&[&file]);
+    let account = &first["runs"][0]["account"];
+    let done = &account["processes"][0];
+    assert_eq!((&done["unit"], account["killed"].as_u64()), (&"requests".into(), Some(0)));
+    let latency = &done["latency"];
+    let of = |key: &str| latency[key].as_u64().unwrap();
+    assert!(of("operations") > 1000 && of("operations") <= done["operations"].as_u64().unwrap());
+    let order = ["p50_ns", "p95_ns", "p99_ns", "p999_ns", "most_ns"].map(of);
+    assert!(order.is_sorted() && order[0] > 0, "{latency}");
+    assert_eq!(reproducible(report(&[&file])), reproducible(first));
+    let text = tierscope(&["sim", "run", &file]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    let line = format!("{}  requests of silo with 10000 keys", order[4]);
+    assert!(text.contains("latency, ns") && text.contains(&line), "{text}");
+}
 
 #[test]
 fn workloads_are_named_wherever_one_is_asked_for() {
@@ -310,6 +330,7 @@ fn a_trace_is_a_workload() {
     let (account, done) = (&run["account"], &run["account"]["processes"][0]);
     assert_eq!((&run["ended"], account["accesses"].as_u64()), (&"target-gone".into(), Some(3000)));
     assert_eq!((&done["name"], done["operations"].as_u64()), (&"replay".into(), Some(3000)));
+    assert!(done["latency"].is_null());
     // The last access is due 999 us after the first.
     let seconds = run["seconds"].as_f64().unwrap();
     assert!((0.000_999..0.002).contains(&seconds), "{seconds}");

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tierscope_core::SpaceId;
 
+use crate::latency::Latency;
+
 /// Tiers that counters tell apart.
 pub(crate) const TIERS: usize = 8;
 
@@ -83,6 +85,8 @@ pub struct Done {
     pub unit: &'static str,
     /// How many, up to the accesses that its threads are about to make: a few hundred each.
     pub operations: u64,
+    /// How long they took, where the program marks their ends; of those that were carried out.
+    pub latency: Option<Latency>,
 }
 
 /// The result of a run so far.

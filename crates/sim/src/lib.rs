@@ -12,6 +12,7 @@ pub mod density;
 mod desk;
 pub mod exact;
 pub mod experiment;
+mod latency;
 mod placement;
 mod truth;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tierscope_core::drive::Ended;
-use tierscope_sim::exact::Account;
+use tierscope_sim::exact::{Account, Latency};
 use tierscope_sim::experiment::Experiment;
 
 use super::run::Ran;
@@ -111,6 +111,39 @@ pub struct Completed {
     pub unit: &'static str,
     /// How many.
     pub operations: u64,
+    /// How long they took, of a program that marks their ends.
+    pub latency: Option<LatencyFigures>,
+}
+
+/// How long a process's operations took, in simulated ns: percentiles by nearest rank, too long by a
+/// 256th at most.
+#[derive(Clone, Debug, Serialize)]
+pub struct LatencyFigures {
+    /// Operations whose accesses were all carried out.
+    pub operations: u64,
+    /// The median.
+    pub p50_ns: u64,
+    /// The 95th percentile.
+    pub p95_ns: u64,
+    /// The 99th.
+    pub p99_ns: u64,
+    /// The 99.9th.
+    pub p999_ns: u64,
+    /// The longest.
+    pub most_ns: u64,
+}
+
+impl From<Latency> for LatencyFigures {
+    fn from(latency: Latency) -> Self {
+        Self {
+            operations: latency.operations,
+            p50_ns: latency.p50,
+            p95_ns: latency.p95,
+            p99_ns: latency.p99,
+            p999_ns: latency.p999,
+            most_ns: latency.most,
+        }
+    }
 }
 
 /// What a tier did.
@@ -170,6 +203,7 @@ impl Figures {
                     name: done.name.clone(),
                     unit: done.unit,
                     operations: done.operations,
+                    latency: done.latency.map(LatencyFigures::from),
                 })
                 .collect(),
             tiers: tiers.collect(),

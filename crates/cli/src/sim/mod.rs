@@ -24,7 +24,7 @@ use crate::units;
 use crate::watch::{Watch, watches};
 use crate::work::{about, read_workload};
 
-pub use account::{Completed, Figures, Report, Run, TierFigures};
+pub use account::{Completed, Figures, LatencyFigures, Report, Run, TierFigures};
 pub use run::Ran;
 
 use run::{Job, run_all};

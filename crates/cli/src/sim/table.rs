@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::account::{Figures, Report, Run};
+use super::account::{Completed, Figures, LatencyFigures, Report, Run};
 use crate::units::show_bytes;
 
 /// Writes what was run, a line for each run, and what the machine did.
@@ -21,12 +21,20 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     )?;
     report.runs.iter().try_for_each(|run| line(out, run))?;
     report.runs.iter().try_for_each(|run| tiers(out, run))?;
+    latencies(out, report)?;
     writeln!(
         out,
         "\nTLB miss: page walks over accesses; LLC miss: accesses that memory served. CPU: the profiler's, of \
          one CPU, at cited\ncosts. Slowdown: the rate of accesses with nobody watching over that with the \
          instrument."
     )?;
+    if completed(report).any(|(_, done)| done.latency.is_some()) {
+        writeln!(
+            out,
+            "Latency: simulated time from the end of one operation of a thread to the end of its next, nearest \
+             rank, too long\nby a 256th at most."
+        )?;
+    }
     for run in report.runs.iter().filter_map(|run| run.recording.as_ref()) {
         writeln!(out, "recorded: {run}")?;
     }
@@ -62,6 +70,40 @@ fn line(out: &mut dyn Write, run: &Run) -> io::Result<()> {
         "deadline" => writeln!(out),
         ended => writeln!(out, "  {ended}"),
     }
+}
+
+/// What processes completed, run by run.
+fn completed(report: &Report) -> impl Iterator<Item = (&Run, &Completed)> {
+    report.runs.iter().flat_map(|run| processes(run).map(move |done| (run, done)))
+}
+
+fn processes(run: &Run) -> impl Iterator<Item = &Completed> {
+    run.account.iter().flat_map(|account| &account.processes)
+}
+
+/// How long operations took, where programs mark their ends.
+fn latencies(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+    let mut first = true;
+    for (run, done) in completed(report) {
+        let Some(latency) = &done.latency else { continue };
+        if std::mem::take(&mut first) {
+            writeln!(
+                out,
+                "\n{:18} {:>12} {:>10} {:>10} {:>10} {:>10} {:>10}",
+                "latency, ns", "operations", "p50", "p95", "p99", "p99.9", "longest"
+            )?;
+        }
+        let LatencyFigures { operations, p50_ns, p95_ns, p99_ns, p999_ns, most_ns } = latency;
+        writeln!(
+            out,
+            "{:18} {operations:>12} {p50_ns:>10} {p95_ns:>10} {p99_ns:>10} {p999_ns:>10} \
+             {most_ns:>10}  {} of {}",
+            name(run),
+            done.unit,
+            done.name
+        )?;
+    }
+    Ok(())
 }
 
 fn tiers(out: &mut dyn Write, run: &Run) -> io::Result<()> {

@@ -28,6 +28,7 @@ mod machine;
 mod memory;
 mod mover;
 mod near;
+mod operations;
 mod os;
 mod pages;
 mod placement;
@@ -50,6 +51,7 @@ mod window;
 
 pub use crate::account::{Account, Counts, Done, Spent};
 pub use crate::desk::Mover;
+pub use crate::latency::Latency;
 pub use crate::placement::{Placement, Watermarks};
 pub use machine::Machine;
 pub use os::Denied;

@@ -9,6 +9,7 @@ use super::machine::Machine;
 use super::setup::Process;
 use super::thread::{Asks, Part, Source, Thread};
 use crate::account::Done;
+use crate::latency::Latencies;
 
 /// A process that was started.
 pub(super) struct Running {
@@ -95,7 +96,7 @@ impl<B: BusObserver> Machine<B> {
     pub(super) fn answer(&mut self, at: usize, thread: usize, asks: Asks) {
         match asks {
             Asks::Others => self.wait_for_others(at, thread),
-            Asks::Until(due) => self.threads[thread].due = due,
+            Asks::Until(due) => self.threads[thread].sleep(due),
             Asks::End => self.thread_ends(at, thread),
             Asks::Call(call) => {
                 let space = self.threads[thread].space;
@@ -179,11 +180,14 @@ impl<B: BusObserver> Machine<B> {
         let done = |process: &Running| {
             let threads = &self.threads[process.first..process.first + process.threads];
             let operations = threads.iter().map(Thread::operations).sum::<u64>();
+            let mut took = Latencies::default();
+            threads.iter().for_each(|thread| took.add(&thread.operations.took));
             Done {
                 space: process.space,
                 name: process.name.clone(),
                 unit: process.unit,
                 operations: process.before + operations,
+                latency: took.percentiles(),
             }
         };
         self.processes.iter().map(done).collect()

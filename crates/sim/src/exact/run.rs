@@ -172,6 +172,7 @@ impl<B: BusObserver> Machine<B> {
                 wanted = WINDOW * windows(ends - cpu.time, cycles.access, left);
             }
             let whose = Whose { root, non_temporal, llc: below.memory.llc.as_ref() };
+            wanted = wanted.min(thread.until_an_end());
             let ops = &thread.ops()[..wanted];
             let done = translate::<CACHE, SAMPLES>(cpu, below.tables, &whose, ops);
             if CACHE || SAMPLES {
@@ -181,7 +182,7 @@ impl<B: BusObserver> Machine<B> {
             }
             cpu.counts.accesses += done as u64;
             let fault = (done < wanted).then(|| thread.ops()[done]);
-            thread.done(done);
+            thread.done(done, cpu.time);
             thread.due += thread.pace * done as u64;
             if let Some(op) = fault {
                 return Stopped::Fault(op);

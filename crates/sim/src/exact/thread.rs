@@ -7,6 +7,7 @@ use tierscope_core::SpaceId;
 use tierscope_hw::Root;
 use tierscope_workloads::{Call, Lane, Next, Stream, Touch, Workload};
 
+use super::operations::Operations;
 use super::tier::{NS, SECOND};
 
 /// Accesses that are drawn at a time.
@@ -90,6 +91,8 @@ pub(super) struct Thread {
     touches: Vec<Touch>,
     /// Accesses carried out.
     pub(super) carried: u64,
+    /// How long its operations take.
+    pub(super) operations: Operations,
 }
 
 /// How a thread takes part.
@@ -130,6 +133,7 @@ impl Thread {
             due: part.began,
             touches: vec![Touch::default(); DRAWN],
             carried: 0,
+            operations: Operations::new(part.began),
         };
         thread.enter(part.began);
         thread
@@ -161,7 +165,14 @@ impl Thread {
     pub(super) fn restart(&mut self, lane: Box<dyn Lane>, now: u64) {
         self.source = Source::Computed(lane);
         (self.began, self.due) = (now, now);
+        self.operations.rest(now);
         (self.waited, self.moved) = (false, false);
+    }
+
+    /// It sleeps until then.
+    pub(super) fn sleep(&mut self, until: u64) {
+        self.due = until;
+        self.operations.rest(until);
     }
 
     /// So long after its process began.
@@ -207,11 +218,18 @@ impl Thread {
         }
     }
 
-    /// So many of them were carried out.
+    /// Accesses until one of its operations ends.
     #[inline(always)]
-    pub(super) fn done(&mut self, count: usize) {
+    pub(super) fn until_an_end(&self) -> usize {
+        self.operations.left(self.carried)
+    }
+
+    /// So many of them were carried out, at `now`.
+    #[inline(always)]
+    pub(super) fn done(&mut self, count: usize, now: u64) {
         self.at += count;
         self.carried += count as u64;
+        self.operations.carried(self.carried, now);
     }
 
     /// Draws the next accesses: at least [`FORESEEN`] wait then, or it asks for something.
@@ -260,6 +278,9 @@ impl Thread {
             count += usize::from(touch.reads());
             self.ops[count] = Op(address | 1);
             count += usize::from(touch.writes());
+            if touch.is_last() && (touch.reads() || touch.writes()) {
+                self.operations.will_end(self.carried + (count - self.at) as u64);
+            }
         }
         self.count = count;
     }

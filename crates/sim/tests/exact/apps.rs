@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tierscope_core::{Access, Clock, PageEventKind, PageEvents, Target, Tier, Time, Wake};
-use tierscope_sim::exact::{Machine, Process};
+use tierscope_sim::exact::{Detail, Latency, Machine, Process};
 use tierscope_workloads::description::Area;
 use tierscope_workloads::{App, Call, Lane, Next, Touch, programs};
 
@@ -17,6 +17,8 @@ const PAGE: u64 = 4096;
 enum Step {
     /// Writes the first byte of so many pages from this one on, again and again.
     Pages(u64, u64),
+    /// The same of the first page, so many times: an operation.
+    Request(u64),
     Call(Call),
     /// Waits until all lanes came this far.
     Barrier,
@@ -97,6 +99,17 @@ impl Lane for ToyLane {
                     (*from, *count) = (*from + now, *count - now);
                     self.done += now;
                     return Next::Touches(now as usize);
+                }
+                Some(Step::Request(count)) => {
+                    let now = (*count).min(out.len() as u64) as usize;
+                    *count -= now as u64;
+                    out[..now].fill(Touch::write(base));
+                    self.done += now as u64;
+                    if *count == 0 {
+                        out[now - 1] = out[now - 1].last();
+                        self.steps.pop_front();
+                    }
+                    return Next::Touches(now);
                 }
                 Some(Step::Call(call)) => {
                     let call = shifted(*call, base);
@@ -305,4 +318,42 @@ fn three_lanes_on_two_cores_compute_the_same_every_time() {
         assert_eq!(account, run(), "{spec}");
         assert!(account.done[0].operations > 1000 && account.killed == 0, "{account:?}");
     }
+}
+
+// At 1 GHz an access takes a nanosecond where nothing but translation is modelled: the request of k accesses
+// takes k ns, for k from 1 to 100 in any order. The rest before the last one is none of its.
+#[test]
+fn requests_take_as_long_as_their_accesses() {
+    let requests = (0..99).map(|at| Step::Request(at * 37 % 99 + 1));
+    let rest = [Step::Sleep(Duration::from_micros(50)), Step::Request(100)];
+    let lane: Vec<Step> = requests.chain(rest).collect();
+    let mut setup = setup([64, 64]);
+    setup.hardware.processor.mhz = 1000;
+    (setup.detail, setup.tick) = (Detail::Translation, None);
+    let mut machine: Machine = Machine::new(&setup).expect("it is possible");
+    machine.start(&Process { populate: true, ..process(vec![lane]) }).expect("it fits");
+    run_out(&mut machine);
+    let account = machine.account();
+    let told = account.done[0].latency.expect("they are marked");
+    let by_hand = Latency { operations: 100, p50: 50, p95: 95, p99: 99, p999: 100, most: 100 };
+    assert_eq!((told, account.counts.accesses), (by_hand, 5050));
+}
+
+// Nobody sleeps and nobody waits: the times of all requests add up to the thread's.
+#[test]
+fn a_store_tells_how_long_its_requests_take() {
+    let app = programs::from_spec("silo:keys=2000,ycsb=a,requests=3000").expect("it is a store");
+    let mut machine = started(&Process { repeats: false, ..Process::new(app) }, 1);
+    run_out(&mut machine);
+    let account = machine.account();
+    let told = account.done[0].latency.expect("they are marked");
+    assert_eq!(told.operations, 3000);
+    let mean = machine.now().0 / 3000;
+    println!("{told:?}, {mean} ns on average");
+    assert!(told.p50 <= told.p95 && told.p95 <= told.p99 && told.p99 <= told.p999);
+    assert!(told.p50 < 2 * mean && told.p999 > mean && told.p999 <= told.most);
+    // Of programs that do not mark ends, nothing is told.
+    let mut machine = started(&process(vec![vec![Step::Pages(0, 1000)]]), 1);
+    run_out(&mut machine);
+    assert_eq!(machine.account().done[0].latency, None);
 }
