@@ -168,7 +168,7 @@ fn cache(c: &mut Criterion) {
             b.iter(|| {
                 for (index, at) in addresses.iter().enumerate() {
                     if let Some(later) = addresses.get(index + AHEAD) {
-                        cache.expect(*later);
+                        cache.expect(cache.place(*later));
                     }
                     black_box(cache.access(*at, Request::Read));
                 }

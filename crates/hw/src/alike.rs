@@ -4,7 +4,8 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     _mm_castsi128_ps, _mm_cmpeq_epi16, _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_epi8,
-    _mm_movemask_ps, _mm_packs_epi16, _mm_set1_epi16, _mm_set1_epi32,
+    _mm_movemask_ps, _mm_or_si128, _mm_packs_epi16, _mm_set1_epi16, _mm_set1_epi32,
+    _mm_setzero_si128,
 };
 
 /// Among sixteen tags of 16 bits.
@@ -36,6 +37,24 @@ pub(crate) fn of_four(tags: &[u32; 4], wanted: u32) -> u32 {
     bits(tags, wanted)
 }
 
+/// Whether any of many tags, four by four, is the one wanted.
+#[inline(always)]
+pub(crate) fn any(tags: &[[u32; 4]], wanted: u32) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has SSE2, and each load takes the four tags that it is given.
+    unsafe {
+        let wanted = _mm_set1_epi32(wanted as i32);
+        let mut same = _mm_setzero_si128();
+        for four in tags {
+            let four = _mm_loadu_si128(four.as_ptr().cast());
+            same = _mm_or_si128(same, _mm_cmpeq_epi32(four, wanted));
+        }
+        _mm_movemask_epi8(same) != 0
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    tags.iter().any(|four| bits(four, wanted) != 0)
+}
+
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn bits<T: PartialEq, const N: usize>(tags: &[T; N], wanted: T) -> u32 {
     (0..N).map(|at| u32::from(tags[at] == wanted) << at).sum()
@@ -57,5 +76,7 @@ mod tests {
             assert_eq!(of_four(&tags, wanted), bits(&tags, wanted));
         }
         assert_eq!(of_four(&[7, 8, 7, 7], 7), 0b1101);
+        assert!(any(&[[1, 2, 3, 4], [5, 6, 7, 8]], 7) && any(&[[1, 2, 3, 4]], 1));
+        assert!(!any(&[[1, 2, 3, 4], [5, 6, 7, 8]], 9) && !any(&[], 0));
     }
 }

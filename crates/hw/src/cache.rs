@@ -72,9 +72,10 @@ pub struct Cache {
     slices: u32,
 }
 
-/// A line's place: its set, and its tag with [`VALID`], clean.
-#[derive(Clone, Copy)]
-struct Place {
+/// A line's place: its set, and its tag as if it were clean. Whoever asks for the same line twice
+/// works it out once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
     set: usize,
     tag: u32,
 }
@@ -114,7 +115,12 @@ impl Cache {
     /// Asks for the line that holds the physical address.
     #[inline]
     pub fn access(&mut self, address: u64, request: Request) -> Reply {
-        let place = self.place(address);
+        self.access_at(self.place(address), request)
+    }
+
+    /// As [`Cache::access`], of a line whose place is known.
+    #[inline(always)]
+    pub fn access_at(&mut self, place: Place, request: Request) -> Reply {
         match request {
             Request::Read => self.allocate(place, false),
             Request::Write => self.allocate(place, true),
@@ -142,10 +148,9 @@ impl Cache {
         self.expel(self.place(address))
     }
 
-    /// Lets the host prefetch what an access to the address would read. Changes nothing.
-    #[inline]
-    pub fn expect(&self, address: u64) {
-        let set = self.place(address).set;
+    /// Lets the host prefetch what an access to the line would read. Changes nothing.
+    #[inline(always)]
+    pub fn expect(&self, Place { set, .. }: Place) {
         match &self.state {
             State::Twelve(sets) => prefetch(sets, set),
             State::Sixteen(sets) => prefetch(sets, set),
@@ -168,8 +173,10 @@ impl Cache {
         (0..count).flat_map(lines)
     }
 
+    /// The place of the line that holds the physical address.
     #[inline(always)]
-    fn place(&self, address: u64) -> Place {
+    #[must_use]
+    pub fn place(&self, address: u64) -> Place {
         let line = address >> self.line_shift;
         let set = line & ((1 << self.set_shift) - 1);
         let tag = line >> self.set_shift;

@@ -23,7 +23,7 @@ mod tlb;
 mod translation;
 mod walker;
 
-pub use cache::Cache;
+pub use cache::{Cache, Place};
 pub use config::{Machine, PageSize};
 pub use mmu::{Mmu, Source};
 pub use prefetcher::{Fetches, Prefetcher};

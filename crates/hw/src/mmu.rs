@@ -98,6 +98,18 @@ impl Mmu {
         if !known.is_writable() {
             return Err(self.fault(root.asid, linear, Fault::ReadOnly));
         }
+        self.translate_again(memory, root, linear, access)
+    }
+
+    /// A page that is known and allows the access walks to become dirty.
+    #[inline(never)]
+    fn translate_again<T: PageTable>(
+        &mut self,
+        memory: &mut T,
+        root: Root,
+        linear: u64,
+        access: Access,
+    ) -> Result<(Translation, Source), Fault> {
         let found = self.walk(memory, root, linear, access)?;
         self.tlb.insert(linear, root.asid, found);
         Ok((found, Source::Walk))

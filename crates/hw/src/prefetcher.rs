@@ -104,6 +104,10 @@ impl Prefetcher {
 
     #[inline(always)]
     fn find(&self, page: u64) -> Option<usize> {
+        if alike::any(&self.tags, page as u32) { self.find_likely(page) } else { None }
+    }
+
+    fn find_likely(&self, page: u64) -> Option<usize> {
         let mut found = None;
         for (first, tags) in self.tags.iter().enumerate() {
             let alike = alike::of_four(tags, page as u32);

@@ -35,9 +35,14 @@ fn sets(config: &PscArray) -> Sets {
 }
 
 #[inline(always)]
+fn tag_of(asid: Asid) -> u64 {
+    u64::from(asid.number()) << 1 | 1
+}
+
+#[inline(always)]
 fn key_of(linear: u64, level: Level, asid: Asid) -> u64 {
     let number = (linear & ((1 << 57) - 1)) >> level.shift();
-    number << INDEX_SHIFT | u64::from(asid.number()) << 1 | 1
+    number << INDEX_SHIFT | tag_of(asid)
 }
 
 /// The table's address has twelve free bits; the lowest says whether stores are allowed.
@@ -60,13 +65,13 @@ impl Psc {
     }
 
     /// The lowest cached entry for the address: its level, and the table that it points to.
-    #[inline]
+    #[inline(always)]
     pub fn lookup(&mut self, linear: u64, asid: Asid) -> Option<(Level, Table)> {
         for (level, array) in LEVELS.into_iter().zip(&mut self.levels) {
             let Some(array) = array else { continue };
-            let Some(slot) = array.find(key_of(linear, level, asid)) else { continue };
-            array.touch(slot);
-            return Some((level, table_of(array.said(slot))));
+            if let Some(said) = array.use_key(key_of(linear, level, asid)) {
+                return Some((level, table_of(said)));
+            }
         }
         None
     }
@@ -110,7 +115,7 @@ impl Psc {
     /// Forgets what belongs to the address space. INVLPG does so too, whatever its address
     /// (section 4.10.4.1).
     pub fn flush_asid(&mut self, asid: Asid) {
-        let tag = u64::from(asid.number()) << 1 | 1;
+        let tag = tag_of(asid);
         self.remove_if(|key| key & ((1 << INDEX_SHIFT) - 1) == tag);
     }
 

@@ -109,6 +109,23 @@ impl Sets {
         (set * self.depth..(set + 1) * self.depth).find_map(found)
     }
 
+    /// Finds a key, and touches it: what is said of it.
+    #[inline(always)]
+    pub(crate) fn use_key(&mut self, key: u64) -> Option<u64> {
+        if let State::Ordered = self.state {
+            let (set, mark) = (self.set_of(key), self.mark_of(key));
+            return self.blocks[set].use_key(key, mark);
+        }
+        self.use_unordered(key)
+    }
+
+    #[inline(never)]
+    fn use_unordered(&mut self, key: u64) -> Option<u64> {
+        let slot = self.find(key)?;
+        self.touch_unordered(slot);
+        Some(self.said(slot))
+    }
+
     /// What is said of the key in a slot.
     #[inline(always)]
     pub(crate) fn said(&self, slot: Slot) -> u64 {
@@ -159,16 +176,19 @@ impl Sets {
     #[inline(always)]
     pub(crate) fn insert(&mut self, key: u64, said: u64) -> (u64, u64) {
         debug_assert!(key != 0 && self.find(key).is_none());
-        let set = self.set_of(key);
-        let slot = if let State::Ordered = self.state {
-            let lane = self.blocks[set].order.reuse_last(self.ways);
-            Slot { block: set, lane }
-        } else {
-            self.reuse(set)
-        };
-        let (mark, block) = (self.mark_of(key), &mut self.blocks[slot.block]);
-        block.marks[slot.lane % LANES] = mark;
-        std::mem::replace(&mut block.entries[slot.lane % LANES], (key, said))
+        let (set, mark) = (self.set_of(key), self.mark_of(key));
+        if let State::Ordered = self.state {
+            let block = &mut self.blocks[set];
+            let lane = block.order.reuse_last(self.ways);
+            return block.replace(lane, mark, (key, said));
+        }
+        self.insert_unordered(set, mark, (key, said))
+    }
+
+    #[inline(never)]
+    fn insert_unordered(&mut self, set: usize, mark: u16, entry: (u64, u64)) -> (u64, u64) {
+        let slot = self.reuse(set);
+        self.blocks[slot.block].replace(slot.lane, mark, entry)
     }
 
     /// An empty way if there is one, else what the policy gives up; it is touched.
@@ -246,6 +266,21 @@ impl Block {
             alike &= alike - 1;
         }
         None
+    }
+
+    /// What is said of the key, which becomes the most recently used.
+    #[inline(always)]
+    fn use_key(&mut self, key: u64, mark: u16) -> Option<u64> {
+        let lane = self.find(key, mark)?;
+        self.order.touch(lane);
+        Some(self.entries[lane % LANES].1)
+    }
+
+    /// Puts an entry into a lane; returns what was there.
+    #[inline(always)]
+    fn replace(&mut self, lane: usize, mark: u16, entry: (u64, u64)) -> (u64, u64) {
+        self.marks[lane % LANES] = mark;
+        std::mem::replace(&mut self.entries[lane % LANES], entry)
     }
 }
 

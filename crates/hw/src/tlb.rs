@@ -122,6 +122,12 @@ impl Bank {
     /// What [`Bank::find_any`] tries after pages of 4 KiB of the address space.
     #[inline(always)]
     fn find_rest(&self, linear: u64, asid: Asid) -> Option<(usize, Slot)> {
+        let [_, m2, g1] = self.held;
+        if m2 | g1 | self.globals == 0 { None } else { self.find_other(linear, asid) }
+    }
+
+    #[inline(never)]
+    fn find_other(&self, linear: u64, asid: Asid) -> Option<(usize, Slot)> {
         self.find_large(linear, tag_of(asid)).or_else(|| self.find_global(linear))
     }
 
@@ -150,8 +156,20 @@ impl Bank {
 
     /// As [`Bank::put`], of a line that is not in.
     #[inline(always)]
-    fn add(&mut self, (key, translation): Line) -> Option<Line> {
-        let index = self.takes(key)?;
+    fn add(&mut self, line: Line) -> Option<Line> {
+        if size_of(line.0) == PageSize::K4 as usize && self.of_size[0] == Some(0) {
+            return self.add_to(0, line);
+        }
+        self.add_other(line)
+    }
+
+    #[inline(never)]
+    fn add_other(&mut self, line: Line) -> Option<Line> {
+        self.add_to(self.takes(line.0)?, line)
+    }
+
+    #[inline(always)]
+    fn add_to(&mut self, index: usize, (key, translation): Line) -> Option<Line> {
         let (evicted, said) = self.arrays[index].insert(key, translation.bits());
         if evicted & KIND != key & KIND {
             self.count(key, 1);
@@ -266,34 +284,43 @@ impl Tlb {
             self.l1.touch(at);
             return Some((self.l1.said(at), Stage::L1));
         }
-        let translation = self.lookup_second(linear, asid)?;
-        Some((translation, Stage::L2))
+        let small = key_of(linear, PageSize::K4, tag_of(asid));
+        let line = match self.l2.arrays[0].use_key(small) {
+            Some(said) => (small, Translation::from_bits(said)),
+            None => self.use_second(linear, asid)?,
+        };
+        self.bring_up(line);
+        Some((line.1, Stage::L2))
     }
 
+    /// Finds in the second level what is no page of 4 KiB of the address space, and uses it.
     #[inline(always)]
-    fn lookup_second(&mut self, linear: u64, asid: Asid) -> Option<Translation> {
-        let at = self.l2.find_any(linear, asid)?;
-        let translation = self.l2.said(at);
+    fn use_second(&mut self, linear: u64, asid: Asid) -> Option<Line> {
+        let at = self.l2.find_rest(linear, asid)?;
         self.l2.touch(at);
-        let key = key_for(linear, asid, translation);
+        let translation = self.l2.said(at);
+        Some((key_for(linear, asid, translation), translation))
+    }
+
+    /// The second level answered: the first has it too from now on.
+    fn bring_up(&mut self, line: Line) {
         match self.inclusion {
-            Inclusion::Exclusive => self.swap_up(key, translation),
+            Inclusion::Exclusive => self.swap_up(line),
             Inclusion::Neither | Inclusion::Inclusive => {
                 // What the first level evicts is in the second, or need not be anywhere. A size
                 // that the first level does not take is answered by the second, always.
-                let _ = self.l1.add((key, translation));
+                let _ = self.l1.add(line);
             }
         }
-        Some(translation)
     }
 
     /// Moves a line from the second level to the first, and what that evicts the other way.
-    fn swap_up(&mut self, key: u64, translation: Translation) {
-        if self.l1.takes(key).is_none() {
+    fn swap_up(&mut self, line: Line) {
+        if self.l1.takes(line.0).is_none() {
             return;
         }
-        self.l2.remove(key);
-        if let Some(victim) = self.l1.add((key, translation)) {
+        self.l2.remove(line.0);
+        if let Some(victim) = self.l1.add(line) {
             let _ = self.l2.add(victim);
         }
     }

@@ -19,6 +19,12 @@ pub trait PageTable {
     /// The entry at the physical address.
     fn read(&mut self, address: u64) -> u64;
 
+    /// The entry of level 1 at the physical address, as [`PageTable::read`].
+    #[inline(always)]
+    fn read_leaf(&mut self, address: u64) -> u64 {
+        self.read(address)
+    }
+
     /// Sets `flags` in the entry at the physical address, atomically, and leaves the rest. Called
     /// only if one of them was clear when the entry was read.
     fn set(&mut self, address: u64, flags: u64);
@@ -78,7 +84,9 @@ impl Eq for Reads {}
 impl Reads {
     #[inline(always)]
     fn push(&mut self, address: u64) {
-        self.addresses[usize::from(self.count) % self.addresses.len()] = address;
+        if let Some(place) = self.addresses.get_mut(usize::from(self.count)) {
+            *place = address;
+        }
         self.count += 1;
     }
 
@@ -107,13 +115,6 @@ impl Reads {
     #[must_use]
     pub fn as_slice(&self) -> &[u64] {
         &self.addresses[..usize::from(self.count)]
-    }
-
-    /// The addresses, and after them what earlier walks left behind.
-    #[inline(always)]
-    #[must_use]
-    pub fn and_more(&self) -> &[u64; DEPTH] {
-        &self.addresses
     }
 }
 
@@ -180,11 +181,14 @@ fn descend<T: PageTable>(
     reads: &mut Reads,
 ) -> Result<Translation, Fault> {
     let top = Table { base: root.table, writable: true };
-    let (above, mut table) = match psc.lookup(linear, root.asid) {
+    let (mut number, mut table) = match psc.lookup(linear, root.asid) {
         Some((cached, table)) => (cached.number(), table),
         None => (levels + 1, top),
     };
-    for level in (1..above).rev().filter_map(Level::new) {
+    // Not an iterator over levels: it costs as much as all the rest of the loop.
+    while number > Level::PMD.number() {
+        number -= 1;
+        let level = Level::new(number).unwrap_or(Level::PMD);
         let address = entry_address(table.base, linear, level);
         let entry = memory.read(address);
         reads.push(address);
@@ -192,7 +196,7 @@ fn descend<T: PageTable>(
             return Err(Fault::NotPresent(level));
         }
         let writable = table.writable && entry & WRITABLE != 0;
-        if level == Level::PTE || entry & HUGE != 0 {
+        if entry & HUGE != 0 {
             let size = PageSize::of_level(level).ok_or(Fault::Reserved(level))?;
             return leaf(memory, (address, entry), size, writable, access, reads);
         }
@@ -203,7 +207,14 @@ fn descend<T: PageTable>(
         table = Table { base: entry & FRAME_MASK, writable };
         psc.add(linear, root.asid, level, table);
     }
-    unreachable!("level 1 is always a leaf")
+    let address = entry_address(table.base, linear, Level::PTE);
+    let entry = memory.read_leaf(address);
+    reads.push(address);
+    if entry & PRESENT == 0 {
+        return Err(Fault::NotPresent(Level::PTE));
+    }
+    let writable = table.writable && entry & WRITABLE != 0;
+    leaf(memory, (address, entry), PageSize::K4, writable, access, reads)
 }
 
 /// The physical address of the entry for `linear` in the table of `level` at `base`.

@@ -10,7 +10,7 @@ use super::memory::{Memory, Reached};
 use super::share::Share;
 use super::tables::Tables;
 use super::tier::NS;
-use super::window::Pending;
+use super::window::{Pending, Spot};
 use crate::config::Event;
 
 /// Whose accesses are carried out, and what they wait for.
@@ -88,9 +88,10 @@ impl<B: BusObserver> Below<'_, B> {
         &mut self,
         cpu: &mut Cpu,
         who: &Who,
-        address: u64,
+        entry: Spot,
         marks: bool,
     ) -> u64 {
+        let address = entry.address;
         let reached = if self.tables.is_uncached(address) {
             let served = self.memory.read::<CLOCK>(cpu.time, address, self.at);
             if marks {
@@ -98,7 +99,7 @@ impl<B: BusObserver> Below<'_, B> {
             }
             Reached::Memory(served)
         } else {
-            self.memory.access::<CLOCK>(cpu.time, address, marks, self.at)
+            self.memory.access::<CLOCK>(cpu.time, entry, marks, self.at)
         };
         match reached {
             Reached::Cache => who.walk_in_cache,
@@ -119,13 +120,13 @@ impl<B: BusObserver> Below<'_, B> {
         pending: &Pending,
     ) -> (u64, Option<u8>) {
         if who.non_temporal && pending.stores {
-            let served = self.memory.store_past::<CLOCK>(cpu.time, pending.physical, self.at);
+            let physical = pending.spot.address;
+            let served = self.memory.store_past::<CLOCK>(cpu.time, physical, self.at);
             cpu.counts.served[usize::from(served.tier)] += 1;
             return (who.lines.of(served.time()), Some(served.tier));
         }
-        let reached =
-            self.memory.access::<CLOCK>(cpu.time, pending.physical, pending.stores, self.at);
-        self.memory.prefetch::<CLOCK>(cpu.time, pending.physical, self.at);
+        let reached = self.memory.access::<CLOCK>(cpu.time, pending.spot, pending.stores, self.at);
+        self.memory.prefetch::<CLOCK>(cpu.time, pending.spot.address, self.at);
         match reached {
             Reached::Cache => {
                 cpu.counts.llc_hits += 1;

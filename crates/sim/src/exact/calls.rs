@@ -10,6 +10,7 @@ use super::machine::Machine;
 use super::memory::Reached;
 use super::os::{Denied, Resolved};
 use super::tier::NS;
+use super::window::Spot;
 use crate::exact::Detail;
 
 /// Bytes of a line.
@@ -82,9 +83,10 @@ impl<B: BusObserver> Machine<B> {
             Detail::Translation => 0,
             Detail::Caches | Detail::Whole => {
                 let whole = self.detail == Detail::Whole;
+                let spot = Spot::new(physical, self.memory.llc.as_ref());
                 let reached = match whole {
-                    true => self.memory.access::<true>(cpu.time, physical, store, at),
-                    false => self.memory.access::<false>(cpu.time, physical, store, at),
+                    true => self.memory.access::<true>(cpu.time, spot, store, at),
+                    false => self.memory.access::<false>(cpu.time, spot, store, at),
                 };
                 let time = match reached {
                     Reached::Cache => cycles.llc,

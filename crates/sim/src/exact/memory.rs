@@ -10,6 +10,7 @@ use super::bus::Bus;
 use super::machine::duration;
 use super::near::{MAX_RATIO, Near};
 use super::tier::{TierClock, Way};
+use super::window::Spot;
 use crate::account::TIERS;
 
 /// What reading a line took.
@@ -108,15 +109,16 @@ impl<B: BusObserver> Memory<B> {
     pub(super) fn access<const CLOCK: bool>(
         &mut self,
         now: u64,
-        address: u64,
+        spot: Spot,
         store: bool,
         cpu: usize,
     ) -> Reached {
+        let Spot { address, place } = spot;
         let request = if store { Request::Write } else { Request::Read };
         let Some(llc) = &mut self.llc else {
             return Reached::Memory(self.read::<CLOCK>(now, address, cpu));
         };
-        let reply = llc.access(address, request);
+        let reply = llc.access_at(place, request);
         if let Some(victim) = reply.writeback {
             self.write::<CLOCK>(now, victim, cpu);
         }
@@ -132,7 +134,8 @@ impl<B: BusObserver> Memory<B> {
     pub(super) fn prefetch<const CLOCK: bool>(&mut self, now: u64, address: u64, cpu: usize) {
         let Some(prefetcher) = &mut self.prefetcher else { return };
         for line in prefetcher.observe(address) {
-            let _ = self.access::<CLOCK>(now, line, false, cpu);
+            let spot = Spot::new(line, self.llc.as_ref());
+            let _ = self.access::<CLOCK>(now, spot, false, cpu);
         }
     }
 

@@ -51,6 +51,8 @@ struct Hint {
 }
 
 const HINTS: usize = 1 << 13;
+/// Accesses whose entries of level 2 the host fetches before it fetches what they point to.
+const AHEAD: usize = 64;
 
 /// All tables of all spaces.
 pub(super) struct Tables {
@@ -257,13 +259,25 @@ impl Tables {
     /// is finished only after that walk, and holds up what comes after it; many in a row walk at the
     /// same time.
     pub(super) fn foresee(&self, root: Root, ops: &[Op]) {
-        for op in ops {
-            if let Some(above) = self.above_leaf(root, op.linear()) {
-                prefetch(&self.upper, above);
+        for ops in ops.chunks(AHEAD) {
+            let mut above = [None; AHEAD];
+            for (above, op) in above.iter_mut().zip(ops) {
+                *above = self.above_leaf(root, op.linear());
+                prefetch(&self.upper, above.unwrap_or(0));
+            }
+            for (above, op) in above.into_iter().zip(ops) {
+                self.expect_below(above, op.linear());
             }
         }
-        for op in ops {
-            self.expect(root, op.linear());
+    }
+
+    /// Prefetches what an entry of level 2 points to for the address.
+    #[inline(always)]
+    fn expect_below(&self, above: Option<usize>, linear: u64) {
+        let Some(entry) = above.and_then(|above| self.upper.get(above)) else { return };
+        if entry & (PRESENT | HUGE) == PRESENT {
+            let (table, at) = self.leaf_at(entry_address(entry & FRAME_MASK, linear, Level::PTE));
+            self.leaves.expect(table, at);
         }
     }
 
@@ -283,6 +297,12 @@ impl PageTable for Tables {
     }
 
     #[inline(always)]
+    fn read_leaf(&mut self, address: u64) -> u64 {
+        let (table, at) = self.leaf_at(address);
+        self.leaves.entry(table, at)
+    }
+
+    #[inline(always)]
     fn set(&mut self, address: u64, flags: u64) {
         debug_assert!(flags & !(ACCESSED | DIRTY) == 0);
         if address >= self.upper_base {
@@ -295,12 +315,7 @@ impl PageTable for Tables {
 
     #[inline(always)]
     fn expect(&self, root: Root, linear: u64) {
-        let Some(above) = self.above_leaf(root, linear) else { return };
-        let entry = self.upper[above];
-        if entry & (PRESENT | HUGE) == PRESENT {
-            let (table, at) = self.leaf_at(entry_address(entry & FRAME_MASK, linear, Level::PTE));
-            self.leaves.expect(table, at);
-        }
+        self.expect_below(self.above_leaf(root, linear), linear);
     }
 }
 

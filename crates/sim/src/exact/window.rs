@@ -2,7 +2,7 @@
 //! out.
 
 use tierscope_core::Access;
-use tierscope_hw::{Cache, DEPTH, Root, Source};
+use tierscope_hw::{Cache, DEPTH, Place, Root, Source};
 
 use super::cpu::Cpu;
 use super::tables::Tables;
@@ -13,10 +13,24 @@ use super::thread::{FORESEEN, Op};
 pub(super) const WINDOW: usize = 16;
 const _: () = assert!(WINDOW <= FORESEEN);
 
+/// A physical address, and where the last-level cache keeps its line.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Spot {
+    pub(super) address: u64,
+    pub(super) place: Place,
+}
+
+impl Spot {
+    #[inline(always)]
+    pub(super) fn new(address: u64, llc: Option<&Cache>) -> Self {
+        Self { address, place: llc.map_or(Place::default(), |llc| llc.place(address)) }
+    }
+}
+
 /// An access that was translated and not yet carried out.
 #[derive(Clone, Copy)]
 pub(super) struct Pending {
-    pub(super) physical: u64,
+    pub(super) spot: Spot,
     pub(super) linear: u64,
     /// Accesses before it that took their cycles and no more.
     pub(super) plain: u8,
@@ -36,15 +50,15 @@ pub(super) struct Window {
     pub(super) count: usize,
     /// Accesses after the last of them that took their cycles and no more.
     pub(super) plain: u8,
-    /// Addresses of the entries that the walks read, one after another.
-    pub(super) reads: [u64; DEPTH * (WINDOW + 1)],
+    /// Where the entries are that the walks read, one after another.
+    pub(super) reads: [Spot; DEPTH * WINDOW],
     read: usize,
 }
 
 impl Window {
     pub(super) fn new() -> Self {
         let none = Pending {
-            physical: 0,
+            spot: Spot::default(),
             linear: 0,
             plain: 0,
             source: Source::L1,
@@ -57,7 +71,7 @@ impl Window {
             pending: [none; WINDOW],
             count: 0,
             plain: 0,
-            reads: [0; DEPTH * (WINDOW + 1)],
+            reads: [Spot::default(); DEPTH * WINDOW],
             read: 0,
         }
     }
@@ -65,6 +79,18 @@ impl Window {
     #[inline(always)]
     pub(super) fn clear(&mut self) {
         (self.count, self.plain, self.read) = (0, 0, 0);
+    }
+
+    /// Keeps what a walk read. The host prefetches what the last-level cache's model will look at.
+    #[inline(always)]
+    fn keep_reads(&mut self, addresses: &[u64], llc: Option<&Cache>) {
+        for (kept, address) in self.reads[self.read..].iter_mut().zip(addresses) {
+            *kept = Spot::new(*address, llc);
+            if let Some(llc) = llc {
+                llc.expect(kept.place);
+            }
+        }
+        self.read += addresses.len();
     }
 }
 
@@ -123,16 +149,8 @@ pub(super) fn keep<const CACHE: bool, const SAMPLES: bool>(
             cpu.counts.walks += 1;
             cpu.counts.walk_reads += u64::from(read.count());
             if CACHE {
-                let first = window.read;
-                window.read += usize::from(read.count());
                 (reads, marks) = (read.count(), read.marks());
-                window.reads[first..first + DEPTH].copy_from_slice(read.and_more());
-                if let Some(llc) = whose.llc {
-                    // Upper entries are few, and their lines' sets likely near.
-                    let last = usize::from(reads - 1) % DEPTH;
-                    llc.expect(read.and_more()[last]);
-                    llc.expect(read.and_more()[last.saturating_sub(1)]);
-                }
+                window.keep_reads(read.as_slice(), whose.llc);
             }
         }
     }
@@ -145,15 +163,16 @@ pub(super) fn keep<const CACHE: bool, const SAMPLES: bool>(
         window.plain += 1;
         return;
     }
+    let spot = Spot::new(physical, if CACHE { whose.llc } else { None });
     if CACHE
         && !private
         && let Some(llc) = whose.llc
     {
-        llc.expect(physical);
+        llc.expect(spot.place);
     }
     let plain = std::mem::take(&mut window.plain);
     window.pending[window.count % WINDOW] =
-        Pending { physical, linear, plain, source, stores, private, reads, marks };
+        Pending { spot, linear, plain, source, stores, private, reads, marks };
     window.count += 1;
 }
 
