@@ -16,6 +16,8 @@ mount -t tmpfs run $root/run
 mkdir $root/run/out
 mount --bind /out $root/run/out
 # The only kernel is the one that runs, its headers where the lab unpacked them.
+# A host in a container has none.
+mkdir -p $root/usr/lib/modules
 mount -t tmpfs modules $root/usr/lib/modules
 mkdir $root/lib/modules/"$kernel"
 ln -s "$build" $root/lib/modules/"$kernel"/build
