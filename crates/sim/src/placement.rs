@@ -1,6 +1,10 @@
 //! Which tier memory comes from, and where a tier calls itself full.
 
 use tierscope_core::Tier;
+use tierscope_hw::config::MemoryTier;
+
+/// The kernel's `vm.watermark_scale_factor` as it comes.
+pub(crate) const WATERMARK_SCALE: u32 = 10;
 
 /// Which tier a page comes from when it is touched first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +30,20 @@ pub struct Watermarks {
 }
 
 impl Watermarks {
+    /// Of every tier, of which the first `caches` are caches and give no pages; what they have is none of
+    /// the machine's memory.
+    #[must_use]
+    pub fn of_tiers(
+        tiers: &[MemoryTier],
+        caches: usize,
+        scale: u32,
+        min_free_kib: Option<u64>,
+    ) -> Vec<Self> {
+        let frames = |tier: &MemoryTier| tier.mib << 8;
+        let all = tiers.iter().skip(caches).map(frames).sum();
+        tiers.iter().map(|tier| Self::of(frames(tier), all, scale, min_free_kib)).collect()
+    }
+
     /// As the kernel sets them for a node of so many frames among `all` of the machine
     /// (mm/page_alloc.c, `calculate_min_free_kbytes` and `__setup_per_zone_wmarks`): what only the
     /// kernel may use grows with the root of the memory, each node has its share of it, and the other

@@ -7,7 +7,7 @@ use tierscope_core::{Error, ErrorKind, LevelSet, PAGE_SIZE, Radix, Result};
 use tierscope_hw::{Machine as Hardware, PageSize};
 
 use crate::config::{Costs, Sampling};
-use crate::placement::Placement;
+use crate::placement::{Placement, WATERMARK_SCALE};
 
 /// How page tables are found at the beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -34,6 +34,10 @@ pub struct Config {
     pub overlap: Option<u32>,
     /// Which tiers the target's memory lies in at the beginning.
     pub placement: Placement,
+    /// As [`crate::exact::Setup::watermark_scale`].
+    pub watermark_scale: u32,
+    /// As [`crate::exact::Setup::min_free_kib`].
+    pub min_free_kib: Option<u64>,
     /// The profiler runs on a core of the target's, and not on one of its own.
     pub shared_core: bool,
     /// Where the first area begins; the others follow.
@@ -83,6 +87,8 @@ impl Config {
             cores: 1,
             overlap: None,
             placement: Placement::FirstTouch,
+            watermark_scale: WATERMARK_SCALE,
+            min_free_kib: None,
             shared_core: false,
             first: FIRST,
             tlb_pages: [first, both],
@@ -96,16 +102,6 @@ impl Config {
             sampling: None,
             hardware: hardware.clone(),
         }
-    }
-
-    /// Gives the last tier so much memory, at least what it has: for footprints that nobody's machine
-    /// holds.
-    #[must_use]
-    pub fn with_room(mut self, bytes: u64) -> Self {
-        if let Some(last) = self.hardware.tiers.last_mut() {
-            last.mib = last.mib.max(bytes.div_ceil(1 << 20));
-        }
-        self
     }
 
     /// Checks that the parameters make sense together.

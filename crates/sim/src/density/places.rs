@@ -14,9 +14,6 @@ use tierscope_hw::config::MemoryTier;
 use super::world::SPACE;
 use crate::placement::{Placement, Watermarks};
 
-/// The kernel's `watermark_scale_factor` as it comes.
-const WATERMARK_SCALE: u32 = 10;
-
 /// Tiers by number of the page, modulo how many there are.
 type Rule = Arc<[Tier]>;
 
@@ -67,16 +64,15 @@ impl Places {
     /// The tiers do not hold it.
     pub(super) fn new(
         tiers: &[MemoryTier],
+        marks: &[Watermarks],
         placement: &Placement,
         mappings: &Mappings,
     ) -> Result<Self> {
-        let all = tiers.iter().map(|tier| tier.mib << 8).sum();
-        let pool = |tier: &MemoryTier| {
+        let pool = |(tier, marks): (&MemoryTier, &Watermarks)| {
             let capacity = tier.mib << 8;
-            let marks = Watermarks::of(capacity, all, WATERMARK_SCALE, None);
-            Pool { capacity, free: capacity, marks }
+            Pool { capacity, free: capacity, marks: *marks }
         };
-        let pools: Vec<Pool> = tiers.iter().map(pool).collect();
+        let pools: Vec<Pool> = tiers.iter().zip(marks).map(pool).collect();
         let mut places = Self { runs: BTreeMap::new(), pools, version: 0 };
         places.check(tiers, placement, mappings)?;
         let mut tables = (mappings.bytes() / Level::FANOUT) >> PAGE_SHIFT;
@@ -348,6 +344,7 @@ fn prefix(from: u64, rule: &[Tier], tier: Tier, count: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::placement::WATERMARK_SCALE;
     use proptest::prelude::*;
     use tierscope_core::{Backing, Mapping, Space};
 
@@ -379,9 +376,14 @@ mod tests {
         (Mappings { taken: tierscope_core::Time(0), spaces, mappings: vec![mapping] }, range)
     }
 
+    fn placed(tiers: &[MemoryTier], placement: &Placement, of: &Mappings) -> Result<Places> {
+        let marks = Watermarks::of_tiers(tiers, 0, WATERMARK_SCALE, None);
+        Places::new(tiers, &marks, placement, of)
+    }
+
     fn places(mib: &[u64], placement: &Placement, bytes: u64) -> (Places, Range) {
         let (mappings, range) = mapped(bytes);
-        (Places::new(&tiers(mib), placement, &mappings).expect("it fits"), range)
+        (placed(&tiers(mib), placement, &mappings).expect("it fits"), range)
     }
 
     fn mib(places: &Places, range: &Range) -> Vec<f64> {
@@ -419,12 +421,12 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         let (mappings, _) = mapped(100);
         let refused = |placement: Placement| {
-            Places::new(&tiers(&[32, 64]), &placement, &mappings).unwrap_err().to_string()
+            placed(&tiers(&[32, 64]), &placement, &mappings).unwrap_err().to_string()
         };
         assert!(refused(Placement::FirstTouch).contains("100 MiB with its page tables in 96 MiB"));
         assert!(refused(Placement::Bind(FAR)).contains("not there"));
         let (mappings, _) = mapped(50);
-        let bound = Places::new(&tiers(&[32, 64]), &Placement::Bind(FAST), &mappings);
+        let bound = placed(&tiers(&[32, 64]), &Placement::Bind(FAST), &mappings);
         assert!(bound.unwrap_err().to_string().contains("is full"));
     }
 

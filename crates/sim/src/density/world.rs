@@ -19,6 +19,7 @@ use super::places::Places;
 use super::profile::{Profile, Strand};
 use crate::Truth;
 use crate::account::TIERS;
+use crate::placement::Watermarks;
 
 /// The one space.
 pub(super) const SPACE: SpaceId = SpaceId(0);
@@ -74,8 +75,9 @@ impl World {
         let mappings = Arc::new(mappings(workload, &bases));
         let ever = ever(workload, &bases);
         let tiers = &config.hardware.tiers;
+        let marks = Watermarks::of_tiers(tiers, 0, config.watermark_scale, config.min_free_kib);
         Ok(Self {
-            places: Places::new(tiers, &config.placement, &mappings)?,
+            places: Places::new(tiers, &marks, &config.placement, &mappings)?,
             cycle: Loop::new(&config.hardware, f64::from(config.cores), config.overlap),
             config: config.clone(),
             workload: workload.clone(),

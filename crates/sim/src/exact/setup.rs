@@ -8,7 +8,7 @@ use tierscope_hw::{Machine as Hardware, PageSize};
 use tierscope_workloads::Work;
 
 use crate::config::{Costs, Event, Sampling};
-use crate::placement::{Placement, Watermarks};
+use crate::placement::{Placement, WATERMARK_SCALE, Watermarks};
 
 /// How much of the machine is modelled. What is left out costs nothing, here and there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -66,7 +66,7 @@ impl Setup {
             detail: Detail::Whole,
             cpus: 1,
             memory_mode: false,
-            watermark_scale: 10,
+            watermark_scale: WATERMARK_SCALE,
             min_free_kib: None,
             sampling: None,
             uncached_tables: 0,
@@ -129,11 +129,8 @@ impl Setup {
 
     /// The watermarks of every tier.
     pub(super) fn watermarks(&self) -> Vec<Watermarks> {
-        let frames = |tier: usize| self.hardware.tiers[tier].mib << 8;
-        let all: u64 = self.usable().map(frames).sum();
-        let marks =
-            |tier| Watermarks::of(frames(tier), all, self.watermark_scale, self.min_free_kib);
-        (0..self.hardware.tiers.len()).map(marks).collect()
+        let (tiers, caches) = (&self.hardware.tiers, usize::from(self.memory_mode));
+        Watermarks::of_tiers(tiers, caches, self.watermark_scale, self.min_free_kib)
     }
 
     /// Whether the processes fit into the machine together, their page tables included: before

@@ -207,6 +207,7 @@ impl File {
         let density = &self.simulation.density;
         config.seed = self.seed();
         config.flush = setup.flush;
+        (config.watermark_scale, config.min_free_kib) = (setup.watermark_scale, setup.min_free_kib);
         config.cores = processes.iter().map(|p| p.threads).sum::<u32>();
         config.rate = density.rate.or(config.rate);
         config.placement = processes[0].placement.clone();

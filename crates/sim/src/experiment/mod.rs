@@ -62,7 +62,7 @@
 //! ```
 //!
 //! Everything is checked before anything runs: keys, geometry, and that what processes map fits
-//! into the tiers that they may use (by densities nothing is placed, so there nothing is too large).
+//! into the tiers that they may use.
 
 mod build;
 mod file;

@@ -29,6 +29,13 @@ fn config() -> Config {
     Config::of(&hardware, Costs::ready_made("linux").unwrap())
 }
 
+/// The same with so many TiB: for footprints that nobody's machine holds.
+fn roomy(tib: u64) -> Config {
+    let mut config = config();
+    config.hardware.tiers.last_mut().unwrap().mib = tib << 20;
+    config
+}
+
 /// The same without anything that could hide an access.
 fn bare() -> Config {
     Config { tlb_pages: [0; 2], upper_entries: [0; 6], ..config() }
@@ -114,7 +121,7 @@ fn a_petabyte_is_scanned_for_what_is_hot_in_it_and_charged_for_all() {
     use tierscope_core::Clock as _;
     let radix = tierscope_core::Radix { levels: 5, ..config().radix };
     let mut machine = machine(
-        Config { radix, ..config() }.with_room(1100 << 40),
+        Config { radix, ..roomy(1100) },
         "contiguous:space=1024TiB,hot=10GiB,at=512TiB,rate=3000000",
     );
     let whole = area(&mut machine);
@@ -133,7 +140,7 @@ fn a_petabyte_is_scanned_for_what_is_hot_in_it_and_charged_for_all() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let roomy = config().with_room(200 << 40);
+    let roomy = roomy(200);
     let spec = "needle:space=126TiB,hot=4KiB";
     assert!(Machine::new(roomy.clone(), &workload(spec)).is_ok());
     let error = Machine::new(config(), &workload(spec)).map(|_| ()).unwrap_err().to_string();
