@@ -29,6 +29,8 @@ clean "a run"
 kernel_damon "$@" --seconds 600 >/dev/null &
 watcher=$!
 while [ "$(cat $admin/0/state 2>/dev/null)" != on ]; do sleep 1; done
+# No context switch of the machine is hooked for it.
+grep -q norecord-cmd $trace/*/trace_options
 if kernel_damon "$@" --seconds 1 2>/tmp/refused; then
     echo "two at a time"
     exit 1

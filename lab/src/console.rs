@@ -9,6 +9,10 @@ pub struct Finding {
     pub line: usize,
 }
 
+/// A breakpoint that nobody knows. The kernel patches its own code behind breakpoints; QEMU before 8.1 may run
+/// one from a translation that is already gone ("accel/tcg: Always lock pages before translation" mended it).
+const STALE_BREAKPOINT: &str = "breakpoint of nobody";
+
 /// Marks of trouble and where they come from. A plain substring of a line decides.
 const MARKS: &[(&str, &str)] = &[
     ("Kernel panic - not syncing", "panic"), // kernel/panic.c
@@ -21,6 +25,7 @@ const MARKS: &[(&str, &str)] = &[
     ("BUG: KASAN", "KASAN"),                 // mm/kasan/report.c
     ("BUG: ", "bug"),                        // arch/x86/mm/fault.c and others
     ("kernel BUG at", "bug"),                // lib/bug.c
+    ("int3: 0000", STALE_BREAKPOINT),        // arch/x86/kernel/traps.c, exc_int3
     ("Oops: ", "oops"),                      // arch/x86/kernel/dumpstack.c
     ("general protection fault", "general protection fault"), // arch/x86/kernel/traps.c
     ("WARNING: possible", "lockdep"),        // kernel/locking/lockdep.c
@@ -60,6 +65,11 @@ impl Scanner {
     /// Whether the kernel gave up: nothing more will come.
     pub fn panicked(&self) -> bool {
         self.findings.iter().any(|f| f.kind == "panic")
+    }
+
+    /// Whether what went wrong first is the fault of emulated processors that `STALE_BREAKPOINT` tells of.
+    pub fn emulator_fault(&self) -> bool {
+        self.findings.first().is_some_and(|first| first.kind == STALE_BREAKPOINT)
     }
 
     /// The first complaint with up to `after` lines that follow it; empty if all is well.
@@ -105,6 +115,8 @@ mod tests {
             ("[ 1.0] Kernel panic - not syncing: Fatal exception", "panic"),
             ("[ 1.0] BUG: unable to handle page fault for address: 00000000deadbeef", "bug"),
             ("[ 1.0] Oops: 0002 [#1] PREEMPT SMP PTI", "oops"),
+            ("[ 3.1] int3: 0000 [#1] PREEMPT SMP NOPTI", STALE_BREAKPOINT),
+            ("[ 27.1] Oops: int3: 0000 [#2] PREEMPT SMP NOPTI", STALE_BREAKPOINT),
             ("[ 1.0] WARNING: CPU: 1 PID: 9 at mm/memory.c:1 f+0x1/0x2", "warning"),
             ("[ 1.0] WARNING: possible circular locking dependency detected", "lockdep"),
             ("[ 1.0] rcu: INFO: rcu_preempt self-detected stall on CPU", "RCU stall"),
@@ -116,6 +128,13 @@ mod tests {
         for (line, kind) in cases {
             assert_eq!(judge(line), Some(kind), "{line}");
         }
+    }
+
+    #[test]
+    fn only_a_first_complaint_about_a_breakpoint_is_the_emulators() {
+        assert!(scan("fine\nOops: int3: 0000 [#1]\nOops: 0002 [#2]\n").emulator_fault());
+        assert!(!scan("Oops: 0002 [#1]\nOops: int3: 0000 [#2]\n").emulator_fault());
+        assert!(!scan("fine\n").emulator_fault());
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub enum Kind {
     Usage,
     /// The kernel complained on its console: exit code 3.
     Kernel,
+    /// The kernel stumbled over a known fault of the emulated processor: exit code 3.
+    Emulator,
     /// The job did not end in its time: exit code 4.
     Timeout,
     /// The machine lacks a tool, a package, space or a permission: exit code 5.
@@ -24,7 +26,7 @@ impl Kind {
         match self {
             Kind::Job => 1,
             Kind::Usage => 2,
-            Kind::Kernel => 3,
+            Kind::Kernel | Kind::Emulator => 3,
             Kind::Timeout => 4,
             Kind::Environment => 5,
         }

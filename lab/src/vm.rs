@@ -316,7 +316,8 @@ impl Ending {
     pub fn verdict(&self, name: &str) -> Result<()> {
         let fail = |kind, cause: String| Err(Error::new(kind, name, cause));
         if let Some(finding) = self.console.findings().first() {
-            return fail(Kind::Kernel, format!("the kernel complained ({})", finding.kind));
+            let kind = if self.console.emulator_fault() { Kind::Emulator } else { Kind::Kernel };
+            return fail(kind, format!("the kernel complained ({})", finding.kind));
         }
         match self.status {
             _ if self.timed_out => {

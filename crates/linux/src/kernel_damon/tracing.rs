@@ -41,6 +41,9 @@ impl Instance {
         instance.set("trace_clock", "mono")?;
         instance.set("buffer_size_kb", &kib.to_string())?;
         instance.cpus = instance.open_cpus()?;
+        // Else the kernel hooks every context switch of the machine, to name processes that nobody asks for
+        // (kernel/trace/trace_sched_switch.c, tracing_start_cmdline_record).
+        let _ = instance.set("trace_options", "norecord-cmd");
         instance.set(&format!("{EVENT}/enable"), "1")?;
         Ok(instance)
     }
@@ -177,6 +180,7 @@ pub(crate) mod tests {
         let _instance = Instance::new(root.path(), 20_000).unwrap();
         let said = |file: &str| fs::read_to_string(ours.join(file)).unwrap();
         assert_eq!(said("trace_clock"), "mono");
+        assert_eq!(said("trace_options"), "norecord-cmd");
         // 20,000 regions, 56 bytes, 4 windows
         assert_eq!(said("buffer_size_kb"), "4375");
         assert_eq!(said("events/damon/damon_aggregated/enable"), "1");
