@@ -14,6 +14,7 @@ const OURS: &[(&str, &str)] = &[
     ("tierscope", "kmod"),
     ("tierscope_flusher", "lab/kmod/flusher"),
     ("tierscope_filler", "lab/kmod/filler"),
+    ("tierscope_device", "lab/kmod/device"),
 ];
 
 /// All our modules, in the order of loading.

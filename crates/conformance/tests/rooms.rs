@@ -12,7 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("instruments", &["core"]),
     ("policies", &["core"]),
     ("workloads", &["core", "wire"]),
-    ("linux", &["core"]),
+    ("linux", &["core", "wire"]),
     ("nemo", &["core"]),
     ("trace", &["core", "wire", "workloads"]),
     ("record", &["core"]),
@@ -38,7 +38,21 @@ const ARROWS: &[(&str, &[&str])] = &[
             "exchange",
         ],
     ),
-    ("lab", &["core", "instruments", "linux", "record", "report", "workloads", "conformance"]),
+    (
+        "lab",
+        &[
+            "core",
+            "hw",
+            "wire",
+            "instruments",
+            "linux",
+            "record",
+            "report",
+            "workloads",
+            "conformance",
+        ],
+    ),
+    ("plugin", &["core", "hw", "wire"]),
 ];
 
 #[test]

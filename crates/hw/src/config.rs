@@ -367,6 +367,7 @@ pub const READY_MADE: &[(&str, &str)] = &[
     ("xeon-e5-2620v2-b", include_str!("../machines/xeon-e5-2620v2-b.toml")),
     ("laptop", include_str!("../machines/laptop.toml")),
     ("qemu-tcg", include_str!("../machines/qemu-tcg.toml")),
+    ("qemu-two-tiers", include_str!("../machines/qemu-two-tiers.toml")),
 ];
 
 /// What does not fit.

@@ -20,8 +20,10 @@ mod selection;
 mod selftest_page;
 mod spawn;
 mod stop;
+pub mod telemetry;
 mod watched;
 
 pub use machine::LiveMachine;
 pub use selection::Selection;
 pub use stop::StopSignals;
+pub use telemetry::TelemetryDevice;

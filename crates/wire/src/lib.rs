@@ -1,11 +1,14 @@
-//! Fixed-size records, and the ring in shared memory that carries them from the instrumented
-//! virtual machine.
+//! What the instrumented virtual machine shares with others: fixed-size records and the ring that carries them, the
+//! registers of its telemetry device, the table of touched pages, counts.
 //!
 //! Invariant: a layout is written down here once, beside the code that reads and writes it, and
 //! held by tests. No record is ever lost silently.
 
+pub mod device;
 pub mod records;
 pub mod ring;
+pub mod stats;
+pub mod touched;
 
 pub use records::{RawAccess, Record, TlbMiss};
 pub use ring::{Consumer, Drained, Producer, Reader};

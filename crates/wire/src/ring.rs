@@ -70,6 +70,13 @@ pub unsafe fn region<'a>(base: *mut u8, bytes: usize) -> Result<&'a [AtomicU64]>
     Ok(unsafe { std::slice::from_raw_parts(base.cast(), bytes / 8) })
 }
 
+/// Tells the consumer that nothing will follow, for a producer that cannot be dropped.
+pub fn finish(region: &[AtomicU64]) {
+    if let Some(done) = region.get(DONE) {
+        done.store(1, Release);
+    }
+}
+
 fn broken(cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Data, "cannot use the shared ring").cause(cause)
 }
@@ -138,6 +145,12 @@ impl<'a, R: Record> Producer<'a, R> {
         }
         self.tail = self.region[TAIL].load(Acquire);
         self.head.wrapping_sub(self.tail) > self.mask
+    }
+
+    /// Whether the next record finds room: for producers that may wait.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        !self.is_full()
     }
 
     /// Records lost so far.

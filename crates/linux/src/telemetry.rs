@@ -1,0 +1,231 @@
+//! The telemetry device of an instrumented virtual machine: found among the PCI functions, mapped through sysfs,
+//! and used as counters.
+//!
+//! Layout and commands: [`tierscope_wire::device`]. Mapping it needs root.
+
+use std::fs::{self, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+
+use tierscope_core::{Counters, Error, ErrorKind, Notice, Result, Rule, RuleId, Time};
+use tierscope_wire::device::{Client, Command, PCI_ID, encode};
+use tierscope_wire::ring::region;
+
+/// The PCI function that carries the device; `None` if this machine has none.
+#[must_use]
+pub fn find(sys: &Path) -> Option<PathBuf> {
+    let functions = fs::read_dir(sys.join("bus/pci/devices")).ok()?;
+    let mut paths: Vec<PathBuf> = functions.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths.into_iter().find(|path| identity(path) == Some(PCI_ID))
+}
+
+fn identity(function: &Path) -> Option<(u16, u16)> {
+    let number = |file: &str| {
+        let text = fs::read_to_string(function.join(file)).ok()?;
+        u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
+    };
+    Some((number("vendor")?, number("device")?))
+}
+
+/// The device's memory in this process. It is unmapped when this is dropped.
+#[derive(Debug)]
+struct Mapped {
+    base: *mut libc::c_void,
+    bytes: usize,
+}
+
+// SAFETY: the memory belongs to no thread, and is only accessed through atomics.
+unsafe impl Send for Mapped {}
+
+impl Mapped {
+    fn new(path: &Path) -> Result<Self> {
+        let failed = |cause: std::io::Error| {
+            let kind = match cause.kind() {
+                std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+                _ => ErrorKind::Io,
+            };
+            Error::new(kind, format!("cannot map {}", path.display()))
+                .cause(cause)
+                .remedy("run as root")
+        };
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+        let bytes = file.metadata().map_err(failed)?.len() as usize;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let base = unsafe {
+            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+            libc::mmap(std::ptr::null_mut(), bytes, protection, flags, file.as_raw_fd(), 0)
+        };
+        match base == libc::MAP_FAILED {
+            true => Err(failed(std::io::Error::last_os_error())),
+            false => Ok(Self { base, bytes }),
+        }
+    }
+
+    fn words(&self) -> Result<&[AtomicU64]> {
+        // SAFETY: mapped as long as self is; in this process only atomics access it.
+        unsafe { region(self.base.cast(), self.bytes) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` and used by nobody any more.
+        unsafe { libc::munmap(self.base, self.bytes) };
+    }
+}
+
+/// Counters of the telemetry device. Rules that are still there go when this is dropped.
+#[derive(Debug)]
+pub struct TelemetryDevice {
+    mapped: Mapped,
+    block: usize,
+    rules: Vec<(RuleId, Rule)>,
+}
+
+impl TelemetryDevice {
+    /// Opens the device below `sys` (`/sys`), with the command block of that number: one a program.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] if there is none; or it may not be mapped, or is of another version.
+    pub fn open(sys: &Path, block: usize) -> Result<Self> {
+        let function = find(sys).ok_or_else(|| {
+            Error::new(ErrorKind::Missing, "there is no telemetry device")
+                .cause(format!("no PCI function is {:04x}:{:04x}", PCI_ID.0, PCI_ID.1))
+                .remedy("start the instrumented virtual machine with part `device`")
+        })?;
+        let mapped = Mapped::new(&function.join("resource2"))?;
+        let device = Self { mapped, block, rules: Vec::new() };
+        device.client()?;
+        Ok(device)
+    }
+
+    /// Its command block.
+    ///
+    /// # Errors
+    /// The memory holds no device that this knows.
+    pub fn client(&self) -> Result<Client<'_>> {
+        Client::attach(self.mapped.words()?, self.block)
+    }
+
+    fn rule(&self, id: RuleId) -> Result<&Rule> {
+        let found = self.rules.iter().find(|(known, _)| *known == id);
+        found.map(|(_, rule)| rule).ok_or_else(|| {
+            Error::new(ErrorKind::Usage, format!("rule {} is not one of this program", id.0))
+                .remedy("register it first")
+        })
+    }
+
+    /// Removes a rule.
+    ///
+    /// # Errors
+    /// It is not one of ours.
+    pub fn unregister(&mut self, id: RuleId) -> Result<()> {
+        self.rule(id)?;
+        self.client()?.ring(Command::Unregister, &[id.0.into()])?;
+        self.rules.retain(|(known, _)| *known != id);
+        Ok(())
+    }
+}
+
+impl Counters for TelemetryDevice {
+    fn register(&mut self, rule: &Rule) -> Result<RuleId> {
+        let id = RuleId(self.client()?.ring(Command::Register, &encode(rule))? as u32);
+        self.rules.push((id, *rule));
+        Ok(id)
+    }
+
+    /// This device selects states densely: key `k` has the states from `k` less the first key on. Anything else
+    /// needs a translation table, which it has not.
+    fn translate(&mut self, rule: RuleId, key: u64, index: Option<u32>) -> Result<()> {
+        let rule = self.rule(rule)?;
+        let offsets = rule.offset.of(u64::MAX) + 1;
+        let own = key.checked_sub(rule.key.of(rule.filter.start)).map(|key| key * offsets);
+        if own.is_some() && own == index.map(u64::from) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Missing, format!("key {key} cannot select state {index:?}"))
+            .cause("the device has no translation table: keys select states in their order")
+            .remedy("choose filter and key so that the states follow each other"))
+    }
+
+    fn read(&mut self, rule: RuleId, out: &mut [u64]) -> Result<()> {
+        self.rule(rule)?;
+        self.client()?.read(rule.0.into(), 0, out)
+    }
+
+    fn notifications(&mut self, out: &mut Vec<Notice>) {
+        let Ok(client) = self.client() else { return };
+        client.notices(|raw| {
+            let id = RuleId(raw.rule as u32);
+            if self.rules.iter().any(|(known, _)| *known == id) {
+                out.push(Notice { rule: id, time: Time(raw.nanos) });
+            }
+        });
+    }
+}
+
+impl Drop for TelemetryDevice {
+    fn drop(&mut self) {
+        let ids: Vec<RuleId> = self.rules.iter().map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| drop(self.unregister(id)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_wire::device::{MAGIC, VERSION, W_STATE};
+
+    /// A sysfs with a host bridge and, perhaps, the device.
+    fn sysfs(device: Option<&[u64]>) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let function = |name: &str, vendor: &str, device: &str| {
+            let path = root.path().join("bus/pci/devices").join(name);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("vendor"), vendor).unwrap();
+            fs::write(path.join("device"), device).unwrap();
+            path
+        };
+        function("0000:00:00.0", "0x8086\n", "0x29c0\n");
+        if let Some(words) = device {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            fs::write(function("0000:00:03.0", "0x1af4\n", "0x1110\n").join("resource2"), bytes)
+                .unwrap();
+        }
+        root
+    }
+
+    fn memory() -> Vec<u64> {
+        let mut words = vec![0; W_STATE + 16];
+        (words[0], words[1]) = (MAGIC, VERSION);
+        words
+    }
+
+    #[test]
+    fn the_device_is_known_by_its_number() {
+        assert!(find(sysfs(None).path()).is_none());
+        let with = sysfs(Some(&memory()));
+        assert!(find(with.path()).unwrap().ends_with("0000:00:03.0"));
+        assert!(TelemetryDevice::open(with.path(), 0).is_ok());
+        let error = TelemetryDevice::open(sysfs(None).path(), 0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Missing);
+    }
+
+    #[test]
+    fn a_plain_ivshmem_is_no_telemetry_device() {
+        let error =
+            TelemetryDevice::open(sysfs(Some(&vec![0; W_STATE + 16])).path(), 0).unwrap_err();
+        assert!(error.to_string().contains("holds none"), "{error}");
+    }
+
+    #[test]
+    fn one_that_does_not_answer_is_an_error_and_no_hang() {
+        let sys = sysfs(Some(&memory()));
+        let mut device = TelemetryDevice::open(sys.path(), 0).unwrap();
+        let error = device.client().unwrap().ring(Command::Ping, &[]).unwrap_err();
+        assert!(error.to_string().contains("did not answer"), "{error}");
+        assert_eq!(device.read(RuleId(0), &mut [0]).unwrap_err().kind(), ErrorKind::Usage);
+    }
+}

@@ -1,0 +1,254 @@
+//! A table in shared memory of the pages that address spaces touched: who sets bits is one vCPU, who reads and
+//! clears them is another process. What is touched between a read and the next is in the next: nothing is lost.
+//!
+//! Words of 64 bits, little-endian, all accessed atomically:
+//!
+//! ```text
+//!   0  magic   1  slots (2^n)   2  slots in use   3  touches that found no slot   4..8 zero
+//!   8  the slots, ten words each:
+//!        0  physical address of the top table | 1; 0 for a free slot
+//!        1  linear address / 2 MiB
+//!        2..10  a bit for each page of 4 KiB
+//! ```
+//!
+//! A slot stays with its range for good.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use tierscope_core::{Error, ErrorKind, Result};
+
+const MAGIC: u64 = u64::from_be_bytes(*b"tstouch\x01");
+const SLOTS: usize = 1;
+const USED: usize = 2;
+const LOST: usize = 3;
+const HEADER_WORDS: usize = 8;
+const SLOT_WORDS: usize = 10;
+const BITS: usize = 2;
+/// Words of bits in a slot.
+pub const BITMAP_WORDS: usize = 8;
+const VALID: u64 = 1;
+/// Slots that are tried.
+const PROBES: usize = 64;
+/// No slot is there.
+const NOWHERE: usize = 0;
+
+/// Bytes of a table of so many slots, a power of two.
+#[must_use]
+pub fn bytes_for(slots: u64) -> u64 {
+    (HEADER_WORDS as u64 + slots * SLOT_WORDS as u64) * 8
+}
+
+fn broken(cause: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Data, "cannot use the table of touched pages").cause(cause)
+}
+
+/// The side that sets bits.
+#[derive(Debug)]
+pub struct Marker<'a> {
+    region: &'a [AtomicU64],
+    mask: u64,
+    /// The slot that was used last, and whose it is: most accesses fall on it again.
+    last: (u64, u64, usize),
+}
+
+impl<'a> Marker<'a> {
+    /// Makes an empty table of the region.
+    ///
+    /// # Errors
+    /// Not even one slot fits.
+    pub fn create(region: &'a [AtomicU64]) -> Result<Self> {
+        let room = region.len().saturating_sub(HEADER_WORDS) / SLOT_WORDS;
+        let slots = room.checked_ilog2().map(|log2| 1u64 << log2);
+        let slots =
+            slots.ok_or_else(|| broken(format!("{} bytes hold no slot", region.len() * 8)))?;
+        region.iter().for_each(|word| word.store(0, Relaxed));
+        region[SLOTS].store(slots, Relaxed);
+        region[0].store(MAGIC, Release);
+        Ok(Self { region, mask: slots - 1, last: (u64::MAX, 0, NOWHERE) })
+    }
+
+    /// Marks the page of a linear address in the address space whose top table lies at `root`.
+    #[inline(always)]
+    pub fn mark(&mut self, root: u64, linear: u64) {
+        let range = linear >> 21;
+        if (root, range) != (self.last.0, self.last.1) {
+            self.last = (root, range, self.slot_of(root, range));
+        }
+        let slot = self.last.2;
+        if slot == NOWHERE {
+            self.lose();
+            return;
+        }
+        let page = (linear >> 12 & 511) as usize;
+        let (word, bit) = (&self.region[slot + BITS + page / 64], 1 << (page % 64));
+        if word.load(Relaxed) & bit == 0 {
+            word.fetch_or(bit, Relaxed);
+        }
+    }
+
+    #[cold]
+    fn lose(&self) {
+        self.region[LOST].fetch_add(1, Relaxed);
+    }
+
+    /// The first word of a range's slot, which is taken if there is none yet.
+    fn slot_of(&self, root: u64, range: u64) -> usize {
+        let hash = (root ^ range).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        for probe in 0..PROBES {
+            let number = (hash + probe as u64) & self.mask;
+            let slot = HEADER_WORDS + number as usize * SLOT_WORDS;
+            let key = self.region[slot].load(Relaxed);
+            if key == root | VALID && self.region[slot + 1].load(Relaxed) == range {
+                return slot;
+            }
+            if key == 0 {
+                self.region[slot + 1].store(range, Relaxed);
+                self.region[slot].store(root | VALID, Release);
+                self.region[USED].fetch_add(1, Relaxed);
+                return slot;
+            }
+        }
+        NOWHERE
+    }
+}
+
+/// The pages of 2 MiB that an address space touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// Physical address of its top table.
+    pub root: u64,
+    /// First byte, a multiple of 2 MiB, sign-extended as addresses are.
+    pub linear: u64,
+    /// A bit for each page of 4 KiB.
+    pub pages: [u64; BITMAP_WORDS],
+}
+
+impl Touched {
+    /// Linear addresses of the pages.
+    pub fn addresses(&self) -> impl Iterator<Item = u64> + '_ {
+        let is_set = |page: &u64| self.pages[*page as usize / 64] >> (page % 64) & 1 == 1;
+        (0..512).filter(is_set).map(|page| self.linear + page * 4096)
+    }
+}
+
+/// The side that reads.
+#[derive(Debug)]
+pub struct Touches<'a> {
+    region: &'a [AtomicU64],
+    slots: usize,
+}
+
+impl<'a> Touches<'a> {
+    /// Reads a table that a marker made.
+    ///
+    /// # Errors
+    /// It is no table, or cut short.
+    pub fn attach(region: &'a [AtomicU64]) -> Result<Self> {
+        if region.len() < HEADER_WORDS || region[0].load(Acquire) != MAGIC {
+            return Err(broken("there is none in it").remedy("start the machine first"));
+        }
+        let slots = region[SLOTS].load(Relaxed);
+        let room = ((region.len() - HEADER_WORDS) / SLOT_WORDS) as u64;
+        if !slots.is_power_of_two() || slots > room {
+            return Err(broken(format!("it says that {slots} slots fit where {room} do")));
+        }
+        Ok(Self { region, slots: slots as usize })
+    }
+
+    /// Takes what was touched since the last time, in no order; the bits are clear afterwards.
+    pub fn take(&self, mut each: impl FnMut(Touched)) {
+        for number in 0..self.slots {
+            let slot = &self.region[HEADER_WORDS + number * SLOT_WORDS..][..SLOT_WORDS];
+            let key = slot[0].load(Acquire);
+            if key == 0 {
+                continue;
+            }
+            let pages = std::array::from_fn(|n| slot[BITS + n].swap(0, Relaxed));
+            if pages != [0; BITMAP_WORDS] {
+                let linear = slot[1].load(Relaxed) << 21;
+                each(Touched { root: key & !VALID, linear, pages });
+            }
+        }
+    }
+
+    /// Touches that found no slot so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.region[LOST].load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn region(slots: u64) -> Vec<AtomicU64> {
+        (0..bytes_for(slots) / 8).map(|_| AtomicU64::new(9)).collect()
+    }
+
+    fn taken(touches: &Touches) -> BTreeSet<(u64, u64)> {
+        let mut all = BTreeSet::new();
+        touches.take(|each| all.extend(each.addresses().map(|address| (each.root, address))));
+        all
+    }
+
+    #[test]
+    fn what_was_touched_is_taken_once() {
+        let region = region(4);
+        let mut marker = Marker::create(&region).unwrap();
+        let touches = Touches::attach(&region).unwrap();
+        marker.mark(0x5000, 0x20_1234);
+        marker.mark(0x5000, 0x20_1000);
+        marker.mark(0x6000, 0x20_1000);
+        marker.mark(0x5000, u64::MAX);
+        let last_page = u64::MAX & !0xfff;
+        assert_eq!(
+            taken(&touches),
+            BTreeSet::from([(0x5000, 0x20_1000), (0x6000, 0x20_1000), (0x5000, last_page)])
+        );
+        assert_eq!(taken(&touches), BTreeSet::new());
+        marker.mark(0x6000, 0x20_1000);
+        assert_eq!(taken(&touches), BTreeSet::from([(0x6000, 0x20_1000)]));
+        assert_eq!(touches.lost(), 0);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let region = region(2);
+        let mut marker = Marker::create(&region).unwrap();
+        (0..3).for_each(|range| marker.mark(0x1000, range << 21));
+        marker.mark(0x1000, 2 << 21);
+        let touches = Touches::attach(&region).unwrap();
+        assert_eq!((taken(&touches).len(), touches.lost()), (2, 2));
+    }
+
+    #[test]
+    fn other_memory_is_refused() {
+        let zeros: Vec<AtomicU64> = (0..40).map(|_| AtomicU64::new(0)).collect();
+        assert!(Touches::attach(&zeros).unwrap_err().to_string().contains("there is none"));
+        Marker::create(&zeros).unwrap();
+        assert!(Touches::attach(&zeros[..20]).unwrap_err().to_string().contains("2 slots"));
+        assert!(Marker::create(&zeros[..9]).is_err());
+    }
+
+    proptest::proptest! {
+        // A naive set of pages is the oracle; a quarter of the touches is followed by a look.
+        #[test]
+        fn equals_a_set(touches in proptest::collection::vec((0u64..3, 0u64..2000, 0u8..4), 1..200)) {
+            let region = region(64);
+            let mut marker = Marker::create(&region).unwrap();
+            let reader = Touches::attach(&region).unwrap();
+            let mut expected = BTreeSet::new();
+            for (root, page, look) in touches {
+                marker.mark(root << 12, page << 12);
+                expected.insert((root << 12, page << 12));
+                if look == 0 {
+                    proptest::prop_assert_eq!(taken(&reader), std::mem::take(&mut expected));
+                }
+            }
+            proptest::prop_assert_eq!(taken(&reader), expected);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The file that says which parts are on: TOML, written by the lab or by hand.
+//!
+//! ```toml
+//! run = "/dev/shm/tierscope-1"   # where the shared files lie
+//! machine = "qemu-two-tiers"     # geometry of caches and TLBs: ready-made, or a file
+//! parts = ["llc", "tiers", "counters"]
+//! nodes = [{ path = "/dev/shm/tierscope-1/ram-0", bytes = 1073741824 }]
+//! ```
+
+use serde::Deserialize;
+use tierscope_hw::Machine;
+
+use crate::memory::NodeFile;
+
+/// What can be switched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// A last-level cache for each vCPU.
+    Llc,
+    /// Latency and bandwidth of the nodes that misses of it fall on.
+    Tiers,
+    /// The telemetry device: registers, doorbell, interrupts.
+    Device,
+    /// Its counters, fed with what misses the cache.
+    Counters,
+    /// A TLB for each vCPU, and a ring of its misses.
+    Tlb,
+    /// A ring of all accesses.
+    Raw,
+    /// The bitmap of pages that each address space touched.
+    Touched,
+    /// Flushes the emulated TLBs on time, so that ACCESSED bits are set anew.
+    Flush,
+}
+
+impl Part {
+    /// Its name in the file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Llc => "llc",
+            Part::Tiers => "tiers",
+            Part::Device => "device",
+            Part::Counters => "counters",
+            Part::Tlb => "tlb",
+            Part::Raw => "raw",
+            Part::Touched => "touched",
+            Part::Flush => "flush",
+        }
+    }
+
+    /// What else it needs.
+    fn needs(self) -> &'static [Part] {
+        match self {
+            Part::Tiers => &[Part::Llc],
+            Part::Counters => &[Part::Llc, Part::Device],
+            _ => &[],
+        }
+    }
+
+    /// Whether a program without a guest kernel can have it.
+    fn in_user_mode(self) -> bool {
+        matches!(self, Part::Llc | Part::Tlb | Part::Raw | Part::Touched)
+    }
+}
+
+/// What happens to a record that finds its ring full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenFull {
+    /// The vCPU waits as long as somebody reads.
+    #[default]
+    Wait,
+    /// It is counted as lost.
+    Count,
+}
+
+/// Latency and bandwidth of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Nanoseconds that each miss takes longer than emulation itself takes.
+    #[serde(default)]
+    pub spin_ns: u32,
+    /// MiB a second of lines in and out; 0 for as many as come.
+    #[serde(default)]
+    pub mib_s: u32,
+}
+
+/// The file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// Directory of the shared files.
+    pub run: String,
+    /// Ready-made machine, or a file: its LLC and TLBs are modelled.
+    #[serde(default = "default_machine")]
+    pub machine: String,
+    /// What is on.
+    pub parts: Vec<Part>,
+    /// The files behind the guest's nodes; none for programs.
+    #[serde(default)]
+    pub nodes: Vec<NodeFile>,
+    /// Latency and bandwidth by node, in their order; those left out are as fast as can be.
+    #[serde(default)]
+    pub tiers: Vec<Node>,
+    /// Of every ring.
+    #[serde(default = "default_ring_bytes")]
+    pub ring_bytes: u64,
+    /// Of the rings.
+    #[serde(default)]
+    pub when_full: WhenFull,
+    /// Microseconds from flush to flush.
+    #[serde(default = "default_flush_us")]
+    pub flush_us: u32,
+    /// 2 MiB ranges that each vCPU's bitmap of touched pages has room for.
+    #[serde(default = "default_slots")]
+    pub touched_slots: u64,
+    /// vCPUs, or threads of a program, at most.
+    #[serde(default = "default_cpus")]
+    pub cpus: u32,
+    /// Only accesses of programs, not of the kernel, go into rings and bitmaps.
+    #[serde(default)]
+    pub programs_only: bool,
+}
+
+fn default_machine() -> String {
+    "qemu-two-tiers".into()
+}
+
+fn default_ring_bytes() -> u64 {
+    64 << 20
+}
+
+fn default_flush_us() -> u32 {
+    5000
+}
+
+fn default_slots() -> u64 {
+    1 << 16
+}
+
+fn default_cpus() -> u32 {
+    2
+}
+
+/// vCPUs that the plugin has room for.
+pub const MOST_CPUS: u32 = 64;
+
+impl Options {
+    /// Reads the file's text.
+    ///
+    /// # Errors
+    /// An unknown key or part, or parts that do not go together: which.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let options: Options =
+            toml::from_str(text).map_err(|error| error.to_string().replace('\n', " "))?;
+        options.check()?;
+        Ok(options)
+    }
+
+    /// Whether a part is on.
+    #[must_use]
+    pub fn has(&self, part: Part) -> bool {
+        self.parts.contains(&part)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for part in &self.parts {
+            if let Some(missing) = part.needs().iter().find(|need| !self.has(**need)) {
+                return Err(format!("part {} needs part {}", part.name(), missing.name()));
+            }
+        }
+        if self.cpus == 0 || self.cpus > MOST_CPUS {
+            return Err(format!("cpus = {} is not in 1..={MOST_CPUS}", self.cpus));
+        }
+        if !self.touched_slots.is_power_of_two() {
+            return Err(format!("touched_slots = {} is no power of two", self.touched_slots));
+        }
+        if self.flush_us == 0 {
+            return Err("flush_us = 0 would flush without end".into());
+        }
+        match self.tiers.len() > self.nodes.len() {
+            true => Err(format!("{} tiers for {} nodes", self.tiers.len(), self.nodes.len())),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether everything that is on can be had in user emulation.
+    ///
+    /// # Errors
+    /// The first part that cannot.
+    pub fn check_user_mode(&self) -> Result<(), String> {
+        match self.parts.iter().find(|part| !part.in_user_mode()) {
+            Some(part) => Err(format!("part {} needs a machine, not a program", part.name())),
+            None => Ok(()),
+        }
+    }
+
+    /// The machine whose caches and TLBs are modelled.
+    ///
+    /// # Errors
+    /// There is none of that name, or its file is wrong.
+    pub fn machine(&self) -> Result<Machine, String> {
+        let machine = if self.machine.contains('/') || self.machine.ends_with(".toml") {
+            let text = std::fs::read_to_string(&self.machine)
+                .map_err(|e| format!("{}: {e}", self.machine))?;
+            Machine::parse(&self.machine, &text)
+        } else {
+            Machine::ready_made(&self.machine)
+        };
+        machine.map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Options::parse(text).unwrap_err()
+    }
+
+    #[test]
+    fn what_is_left_out_has_sane_defaults() {
+        let options = Options::parse("run = '/r'\nparts = ['llc', 'raw']").unwrap();
+        assert!(options.has(Part::Llc) && options.has(Part::Raw) && !options.has(Part::Tlb));
+        assert_eq!((options.flush_us, options.cpus, options.when_full), (5000, 2, WhenFull::Wait));
+        assert_eq!(options.machine().unwrap().name, "qemu-two-tiers");
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused_by_name() {
+        assert!(error("run = '/r'\nparts = ['tiers']").contains("tiers needs part llc"));
+        assert!(error("run = '/r'\nparts = ['llc', 'counters']").contains("needs part device"));
+        assert!(error("run = '/r'\nparts = ['turbo']").contains("turbo"));
+        assert!(error("run = '/r'\nparts = []\nspeed = 3").contains("speed"));
+        assert!(error("run = '/r'\nparts = []\ncpus = 65").contains("65"));
+        assert!(
+            error("run = '/r'\nparts = []\ntiers = [{ spin_ns = 3 }]")
+                .contains("1 tiers for 0 nodes")
+        );
+        assert!(error("run = '/r'\nparts = []\ntouched_slots = 3").contains("power of two"));
+        assert!(error("run = '/r'\nparts = []\nflush_us = 0").contains("flush_us"));
+    }
+
+    #[test]
+    fn programs_have_no_kernel_to_flush() {
+        let options = Options::parse("run = '/r'\nparts = ['raw', 'flush']").unwrap();
+        assert!(options.check_user_mode().unwrap_err().contains("flush"));
+        let options = Options::parse("run = '/r'\nparts = ['raw', 'tlb']").unwrap();
+        assert!(options.check_user_mode().is_ok());
+    }
+
+    #[test]
+    fn every_part_is_known_by_its_name() {
+        use Part::{Counters, Device, Flush, Llc, Raw, Tiers, Tlb, Touched};
+        for part in [Llc, Tiers, Device, Counters, Tlb, Raw, Touched, Flush] {
+            let text = format!("run = '/r'\nparts = ['llc', 'device', '{}']", part.name());
+            assert!(Options::parse(&text).unwrap().has(part), "{}", part.name());
+        }
+    }
+}

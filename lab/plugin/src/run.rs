@@ -1,0 +1,411 @@
+//! A run: what the plugin is made of while QEMU runs, and what QEMU calls.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use std::sync::{Once, OnceLock};
+use std::time::Duration;
+
+use tierscope_hw::cache::Cache;
+use tierscope_wire::stats::{self, Block, Count, Switch};
+use tierscope_wire::touched::{self, Marker};
+use tierscope_wire::{Producer, Record, ring};
+
+use crate::calls::{self, Calls, Id, Info, NO_REGISTERS, READS, WRITES};
+use crate::clock::Clock;
+use crate::device::{self, Device};
+use crate::inside::{Inside, Search};
+use crate::interrupts::Interrupts;
+use crate::memory::{At, Memory, mapping_of};
+use crate::opcode::is_non_temporal;
+use crate::options::{MOST_CPUS, Options, Part};
+use crate::said::{self, say};
+use crate::shared::{map_file, map_words};
+use crate::tiers::Tiers;
+use crate::vcpu::{CALLBACKS, Ring, Vcpu, parts_of};
+
+/// The interface that this plugin was written for; QEMU looks at it first.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "QEMU looks it up by this name")]
+pub static qemu_plugin_version: c_int = calls::VERSION;
+
+/// Everything.
+#[derive(Debug)]
+pub struct Run {
+    /// As read.
+    pub options: Options,
+    /// Geometry of caches and TLBs.
+    pub machine: tierscope_hw::Machine,
+    /// Time.
+    pub clock: Clock,
+    /// The guest's RAM.
+    pub memory: Memory,
+    /// A machine, not a program.
+    pub system: bool,
+    /// QEMU's insides, as far as they are there.
+    pub inside: Option<Inside>,
+    /// Latency and bandwidth, if that part is on.
+    pub tiers: Option<Tiers>,
+    /// The telemetry device, if that part is on.
+    pub device: Option<Device>,
+    /// Whether its counters are fed.
+    pub counts: bool,
+    /// Counts and switches.
+    pub stats: &'static [AtomicU64],
+    calls: Calls,
+    parts: u32,
+    /// Where QEMU has the device's memory; 0 while unknown.
+    device_at: AtomicU64,
+    device_bytes: u64,
+    device_ours: u64,
+    /// The official function for physical addresses is used.
+    official: AtomicBool,
+    stop: AtomicBool,
+}
+
+static RUN: OnceLock<Run> = OnceLock::new();
+static VCPUS: [AtomicPtr<Vcpu>; MOST_CPUS as usize] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST_CPUS as usize];
+static FIRST_BLOCK: Once = Once::new();
+
+/// What QEMU calls first.
+///
+/// # Safety
+/// QEMU hands over what its header says: `info` is valid, `arguments` are `count` strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: Id,
+    info: *const Info,
+    count: c_int,
+    arguments: *const *const c_char,
+) -> c_int {
+    let words: Vec<String> = (0..count.max(0) as usize)
+        // SAFETY: as many strings as QEMU says.
+        .map(|n| unsafe { CStr::from_ptr(*arguments.add(n)) }.to_string_lossy().into_owned())
+        .collect();
+    // SAFETY: as the caller promises.
+    let info = unsafe { &*info };
+    match install(id, info, &words) {
+        Ok(()) => 0,
+        Err(cause) => {
+            say(cause);
+            -1
+        }
+    }
+}
+
+fn install(id: Id, info: &Info, words: &[String]) -> Result<(), String> {
+    // SAFETY: a string of QEMU's that stays.
+    let target = unsafe { CStr::from_ptr(info.target) };
+    if target != c"x86_64" {
+        return Err(format!("this is a QEMU for {target:?}, not for x86_64"));
+    }
+    let calls = Calls::find()?;
+    let options = read_options(words)?;
+    said::open(&options.run)?;
+    if !info.system {
+        options.check_user_mode()?;
+    }
+    let run = Run::new(options, calls, info)?;
+    let system = run.system;
+    RUN.set(run).map_err(|_| "the plugin is loaded twice".to_owned())?;
+    // SAFETY: functions of QEMU with the types of its header; the callbacks live as long as the program.
+    unsafe {
+        (calls.register_vcpu_init_cb)(id, on_vcpu);
+        (calls.register_vcpu_tb_trans_cb)(id, on_block);
+        (calls.register_atexit_cb)(id, at_exit, std::ptr::null_mut());
+        if !system {
+            (calls.register_vcpu_syscall_cb)(id, crate::mappings::on_call);
+            (calls.register_vcpu_syscall_ret_cb)(id, crate::mappings::on_return);
+        }
+    }
+    Ok(())
+}
+
+fn read_options(words: &[String]) -> Result<Options, String> {
+    let mut path = None;
+    for word in words {
+        match word.split_once('=') {
+            Some(("options", value)) => path = Some(value),
+            _ => return Err(format!("unknown argument {word}: there is only options=FILE")),
+        }
+    }
+    let path = path.ok_or("options=FILE is missing")?;
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+    Options::parse(&text).map_err(|cause| format!("{path}: {cause}"))
+}
+
+/// Bytes of the device's memory.
+fn device_bytes(path: &str) -> Result<u64, String> {
+    std::fs::metadata(path).map(|file| file.len()).map_err(|e| format!("{path}: {e}"))
+}
+
+impl Run {
+    fn new(options: Options, calls: Calls, info: &Info) -> Result<Self, String> {
+        let ours: Vec<u64> = options
+            .nodes
+            .iter()
+            .map(|node| map_file(&node.path, node.bytes).map(|base| base as u64))
+            .collect::<Result<_, _>>()?;
+        let stats = map_words(&format!("{}/stats", options.run), stats::bytes_for(options.cpus))?;
+        let mut run = Run {
+            machine: options.machine()?,
+            clock: Clock::start(),
+            memory: Memory::of_q35(&options.nodes, &ours),
+            system: info.system,
+            inside: None,
+            tiers: options
+                .has(Part::Tiers)
+                .then(|| Tiers::new(&options.tiers, options.nodes.len())),
+            device: None,
+            counts: options.has(Part::Counters),
+            stats,
+            calls,
+            parts: parts_of(&options),
+            device_at: AtomicU64::new(0),
+            device_bytes: 0,
+            device_ours: 0,
+            official: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            options,
+        };
+        if run.system {
+            run.inside = Some(Inside::find()?);
+        }
+        if run.options.has(Part::Device) {
+            run.make_device()?;
+        }
+        Ok(run)
+    }
+
+    fn make_device(&mut self) -> Result<(), String> {
+        let path = format!("{}/device", self.options.run);
+        let bytes = device_bytes(&path)?;
+        let region = map_words(&path, bytes)?;
+        let interrupts = Interrupts::serve(&format!("{}/device.socket", self.options.run), &path)?;
+        self.device = Some(Device::new(region, self.options.cpus, interrupts)?);
+        (self.device_bytes, self.device_ours) = (bytes, region.as_ptr() as u64);
+        Ok(())
+    }
+
+    /// The run and one of its vCPUs, for the thread of that vCPU.
+    #[inline(always)]
+    pub(crate) fn and_vcpu(cpu: u32) -> Option<(&'static Run, &'static mut Vcpu)> {
+        let vcpu = VCPUS.get(cpu as usize)?.load(Relaxed);
+        // SAFETY: made once and never freed; QEMU calls back for a vCPU only in that vCPU's thread, and never from
+        // within a callback.
+        Some((RUN.get()?, unsafe { vcpu.as_mut() }?))
+    }
+
+    /// log2 of the bytes of an access.
+    #[inline(always)]
+    pub(crate) fn size_log2(&self, info: u32) -> u8 {
+        // SAFETY: a pure function of QEMU's.
+        unsafe { (self.calls.mem_size_shift)(info) as u8 & 7 }
+    }
+
+    /// Where an access goes; `None` if not to RAM. A store to the telemetry device is answered on the way.
+    #[inline(always)]
+    pub(crate) fn place_of<const STORE: bool>(
+        &self,
+        vcpu: &Vcpu,
+        info: u32,
+        linear: u64,
+    ) -> Option<At> {
+        if !self.system {
+            return Some(At { physical: linear & ((1 << 47) - 1), node: 0 });
+        }
+        // SAFETY: within a callback of an access, as the header wants it.
+        let place = unsafe { (self.calls.get_hwaddr)(info, linear) }.cast::<u8>();
+        if place.is_null() {
+            return None;
+        }
+        // SAFETY: struct qemu_plugin_hwaddr of plugins/api.c in QEMU 7.2: bool is_io, and from byte 8 on the host's
+        // address. Proven by `inside::Search`.
+        let (is_io, host) = unsafe { (*place != 0, *place.add(8).cast::<u64>()) };
+        if is_io {
+            vcpu.stats.add(Count::Elsewhere, 1);
+            return None;
+        }
+        match self.memory.at_host(host) {
+            Some(at) if !self.official.load(Relaxed) => Some(at),
+            // SAFETY: as above.
+            Some(at) => {
+                Some(At { physical: unsafe { (self.calls.hwaddr_phys_addr)(place.cast()) }, ..at })
+            }
+            None => {
+                self.beside_ram::<STORE>(vcpu, host);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn beside_ram<const STORE: bool>(&self, vcpu: &Vcpu, host: u64) {
+        let offset = host.wrapping_sub(self.device_at.load(Relaxed));
+        match &self.device {
+            Some(device) if offset < self.device_bytes => {
+                if STORE {
+                    let machine = device::Machine {
+                        clock: self.clock,
+                        tiers: self.tiers.as_ref(),
+                        stats: self.stats,
+                        counts: self.counts,
+                    };
+                    device.stored(offset, &machine, vcpu.stats);
+                }
+            }
+            _ => vcpu.stats.add(Count::Elsewhere, 1),
+        }
+    }
+
+    /// What happens where insides could not be proven; returns what to say.
+    pub(crate) fn fall_back(&self) -> &'static str {
+        if self.options.nodes.len() == 1 {
+            self.official.store(true, Relaxed);
+            "physical addresses come from QEMU's official function"
+        } else {
+            "physical addresses are unproven: with several nodes QEMU's official function is wrong"
+        }
+    }
+
+    /// Once the machine is complete: where QEMU has the files.
+    fn first_block(&'static self) {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        if !self.system {
+            crate::mappings::begin(&self.options.run, &maps, self.clock);
+            return;
+        }
+        if let Err(cause) = self.memory.find_host(&self.options.nodes, &maps) {
+            stop_qemu(&cause);
+        }
+        if self.device.is_some() {
+            let path = format!("{}/device", self.options.run);
+            match mapping_of(&maps, &path, self.device_ours) {
+                Some(at) => self.device_at.store(at, Relaxed),
+                None => {
+                    stop_qemu(&format!("{path} is not mapped: the machine has no ivshmem device"))
+                }
+            }
+        }
+        if self.options.has(Part::Flush) {
+            std::thread::spawn(|| self.flush_until_stopped());
+        }
+    }
+
+    fn flush_until_stopped(&self) {
+        let Some(inside) = self.inside else { return };
+        let Some(block) = Block::of(self.stats, 0) else { return };
+        while !self.stop.load(Acquire) {
+            std::thread::sleep(Duration::from_micros(self.options.flush_us.into()));
+            if Switch::Flush.is_on(self.stats) && !self.stop.load(Acquire) {
+                (0..self.options.cpus).for_each(|cpu| inside.flush(cpu));
+                block.share(Count::Flushes, 1);
+            }
+        }
+    }
+
+    /// A vCPU begins: its parts are made.
+    fn make_vcpu(&self, number: u32) -> Result<Vcpu, String> {
+        let stats = Block::of(self.stats, number).ok_or("there are more vCPUs than `cpus` says")?;
+        let mut vcpu = Vcpu::new(number, stats);
+        let (options, machine) = (&self.options, &self.machine);
+        if let (true, Some(llc)) = (options.has(Part::Llc), &machine.llc) {
+            let cache = Cache::new(llc, machine.processor.physical_bits);
+            vcpu.llc = Some(cache.map_err(|e| e.to_string())?);
+        }
+        if options.has(Part::Raw) {
+            vcpu.raw = Some(self.make_ring("raw", number)?);
+        }
+        if options.has(Part::Tlb) {
+            vcpu.misses = Some(self.make_ring("tlb", number)?);
+        }
+        if options.has(Part::Touched) {
+            let path = format!("{}/touched-{number}", options.run);
+            let region = map_words(&path, touched::bytes_for(options.touched_slots))?;
+            vcpu.marker = Some(Marker::create(region).map_err(|e| e.to_string())?);
+        }
+        if self.system {
+            vcpu.search = Some(Search::default());
+        }
+        Ok(vcpu)
+    }
+
+    fn make_ring<R: Record>(&self, name: &str, number: u32) -> Result<Ring<R>, String> {
+        let region = map_words(&self.ring_path(name, number), self.options.ring_bytes)?;
+        let producer = Producer::create(region).map_err(|e| e.to_string())?;
+        Ok(Ring::new(producer, self.options.when_full))
+    }
+
+    fn ring_path(&self, name: &str, number: u32) -> String {
+        format!("{}/{name}-{number}", self.options.run)
+    }
+}
+
+/// Ends QEMU, which cannot be told otherwise once it runs.
+fn stop_qemu(cause: &str) -> ! {
+    say(cause);
+    std::process::exit(1)
+}
+
+extern "C" fn on_vcpu(_: Id, number: u32) {
+    let Some(run) = RUN.get() else { return };
+    let Some(place) = VCPUS.get(number as usize).filter(|_| number < run.options.cpus) else {
+        say(format_args!("vCPU {number} is not seen: `cpus` is {}", run.options.cpus));
+        return;
+    };
+    // A thread's number comes again after the thread; its files go on.
+    if !place.load(Acquire).is_null() {
+        return;
+    }
+    match run.make_vcpu(number) {
+        Ok(vcpu) => {
+            place.store(Box::into_raw(Box::new(vcpu)), std::sync::atomic::Ordering::Release);
+        }
+        Err(cause) => stop_qemu(&cause),
+    }
+}
+
+extern "C" fn on_block(_: Id, block: *mut calls::Block) {
+    let Some(run) = RUN.get() else { return };
+    FIRST_BLOCK.call_once(|| run.first_block());
+    let calls = &run.calls;
+    let (loads, stores) = CALLBACKS[run.parts as usize];
+    // SAFETY: within the callback of a translation, on the block that it gave.
+    unsafe {
+        for number in 0..(calls.tb_n_insns)(block) {
+            let instruction = (calls.tb_get_insn)(block, number);
+            let bytes = (calls.insn_data)(instruction).cast::<u8>();
+            let bytes = std::slice::from_raw_parts(bytes, (calls.insn_size)(instruction));
+            let flags = std::ptr::without_provenance_mut::<c_void>(is_non_temporal(bytes).into());
+            (calls.register_vcpu_mem_cb)(
+                instruction,
+                loads,
+                NO_REGISTERS,
+                READS,
+                std::ptr::null_mut(),
+            );
+            (calls.register_vcpu_mem_cb)(instruction, stores, NO_REGISTERS, WRITES, flags);
+        }
+    }
+}
+
+extern "C" fn at_exit(_: Id, _: *mut c_void) {
+    let Some(run) = RUN.get() else { return };
+    if run.stop.swap(true, AcqRel) {
+        return;
+    }
+    for number in 0..run.options.cpus {
+        for (part, name) in [(Part::Raw, "raw"), (Part::Tlb, "tlb")] {
+            if run.options.has(part)
+                && let Ok(region) = map_words(&run.ring_path(name, number), run.options.ring_bytes)
+            {
+                ring::finish(region);
+            }
+        }
+    }
+    let lost = stats::sum(run.stats, Count::Lost);
+    if lost > 0 {
+        say(format_args!("{lost} records were lost"));
+    }
+}

@@ -1,0 +1,271 @@
+//! TLB misses of a vCPU: a model of its TLBs and paging-structure caches, and on a miss a walk through the guest's
+//! page tables where they lie in RAM. The tables are only read: QEMU sets the ACCESSED and DIRTY bits itself.
+//!
+//! Translations are tagged with their address space, as with PCIDs, so that a switch forgets nothing. INVLPG is not
+//! seen; instead the page that an access really went to is compared with the model's: a translation that the guest
+//! changed is forgotten when it is next used ([`Seen::stale`]).
+
+use std::collections::HashMap;
+
+use tierscope_core::{Access, Level};
+use tierscope_hw::{Asid, Mmu, PageTable, Root, Source, Translation, config, entry_address};
+
+use crate::memory::Memory;
+
+const PRESENT: u64 = 1;
+const HUGE: u64 = 1 << 7;
+const FRAME: u64 = 0x000f_ffff_ffff_f000;
+
+/// Where a plain walk of the tables ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The physical address of the byte.
+    pub physical: u64,
+    /// The physical address of the leaf entry.
+    pub entry: u64,
+    /// Its level.
+    pub level: Level,
+}
+
+/// Walks the tables without any cache: what the hardware would find now. `None` if no page is there.
+#[must_use]
+pub fn resolve(memory: &Memory, root: u64, levels: u8, linear: u64) -> Option<Resolved> {
+    let mut table = root;
+    for level in (1..=levels).rev().filter_map(Level::new) {
+        let place = entry_address(table, linear, level);
+        let entry = memory.word(place);
+        if entry & PRESENT == 0 {
+            return None;
+        }
+        let shift = 12 + 9 * u32::from(level.number() - 1);
+        if level == Level::PTE || entry & HUGE != 0 && level.number() <= 3 {
+            let offset = (1u64 << shift) - 1;
+            return Some(Resolved {
+                physical: (entry & FRAME & !offset) | linear & offset,
+                entry: place,
+                level,
+            });
+        }
+        table = entry & FRAME;
+    }
+    None
+}
+
+struct Tables<'a>(&'a Memory);
+
+impl PageTable for Tables<'_> {
+    #[inline(always)]
+    fn read(&mut self, address: u64) -> u64 {
+        self.0.word(address)
+    }
+
+    fn set(&mut self, _: u64, _: u64) {}
+}
+
+/// What an access was to the TLBs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// It missed: the physical address of the entry that answered, and its level.
+    pub missed: Option<(u64, Level)>,
+    /// A translation was there that the guest had changed.
+    pub stale: bool,
+    /// The walk led elsewhere than the access: the tables were changed in between.
+    pub mismatch: bool,
+    /// The walk found no page.
+    pub fault: bool,
+}
+
+/// The model of one vCPU.
+#[derive(Debug)]
+pub struct Model {
+    mmu: Mmu,
+    tags: HashMap<u64, Asid>,
+    last: (u64, Asid),
+}
+
+impl Model {
+    /// An empty one; `levels` are the guest's.
+    ///
+    /// # Errors
+    /// The geometry is impossible.
+    pub fn new(geometry: &config::Translation, levels: u8) -> Result<Self, String> {
+        let geometry = config::Translation { levels, ..geometry.clone() };
+        let mmu = Mmu::new(&geometry).map_err(|e| e.to_string())?;
+        Ok(Self { mmu, tags: HashMap::new(), last: (u64::MAX, Asid::ZERO) })
+    }
+
+    /// The tag of an address space: new ones in turn; when none is left, everything is forgotten.
+    #[inline(always)]
+    fn tag(&mut self, root: u64) -> Asid {
+        if self.last.0 != root {
+            self.last = (root, self.find_tag(root));
+        }
+        self.last.1
+    }
+
+    fn find_tag(&mut self, root: u64) -> Asid {
+        if let Some(tag) = self.tags.get(&root) {
+            return *tag;
+        }
+        if self.tags.len() >= usize::from(Asid::COUNT) - 1 {
+            self.mmu.flush_all();
+            self.tags.clear();
+        }
+        let tag = Asid::new(self.tags.len() as u16 + 1).unwrap_or(Asid::ZERO);
+        self.tags.insert(root, tag);
+        tag
+    }
+
+    /// An access that went to `physical`.
+    #[inline(always)]
+    pub fn access(
+        &mut self,
+        memory: &Memory,
+        root: u64,
+        linear: u64,
+        access: Access,
+        physical: u64,
+    ) -> Seen {
+        let at = Root { table: root, asid: self.tag(root) };
+        match self.mmu.translate(&mut Tables(memory), at, linear, access) {
+            Ok((found, source)) if found.physical(linear) == physical => self.seen(found, source),
+            _ => self.again(memory, at, linear, access, physical),
+        }
+    }
+
+    #[inline(always)]
+    fn seen(&self, found: Translation, source: Source) -> Seen {
+        if source != Source::Walk {
+            return Seen::default();
+        }
+        let entry = self.mmu.last_reads().as_slice().last();
+        Seen { missed: entry.map(|entry| (*entry, found.size().level())), ..Seen::default() }
+    }
+
+    /// What the model knew led elsewhere: the guest changed its tables since.
+    #[cold]
+    fn again(
+        &mut self,
+        memory: &Memory,
+        at: Root,
+        linear: u64,
+        access: Access,
+        physical: u64,
+    ) -> Seen {
+        self.mmu.invalidate_page(linear, at.asid);
+        let seen = match self.mmu.translate(&mut Tables(memory), at, linear, access) {
+            Ok((found, source)) => {
+                Seen { mismatch: found.physical(linear) != physical, ..self.seen(found, source) }
+            }
+            Err(_) => Seen { fault: true, ..Seen::default() },
+        };
+        Seen { stale: true, ..seen }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::NodeFile;
+    use tierscope_hw::Machine;
+
+    const RW: u64 = 0x67;
+
+    /// RAM of 4 MiB with tables for two address spaces, at 0x1000 and 0x2000, that share all but the top: page 5 of
+    /// 4 KiB at 0x8000, and from 2 MiB on a page of 2 MiB at 2 MiB.
+    struct Guest {
+        ram: Vec<u64>,
+        memory: Memory,
+    }
+
+    impl Guest {
+        fn new() -> Self {
+            let mut ram = vec![0u64; 4 << 17];
+            for (place, entry) in [
+                (0x1000, 0x3000 | RW),
+                (0x2000, 0x3000 | RW),
+                (0x3000, 0x4000 | RW),
+                (0x4000, 0x5000 | RW),
+                (0x4008, 0x20_0000 | RW | HUGE),
+                (0x5028, 0x8000 | RW),
+            ] {
+                ram[place / 8] = entry;
+            }
+            let files = [NodeFile { path: "/x".into(), bytes: ram.len() as u64 * 8 }];
+            let memory = Memory::of_q35(&files, &[ram.as_ptr() as u64]);
+            Self { ram, memory }
+        }
+
+        fn set(&mut self, place: usize, entry: u64) {
+            // SAFETY: within `ram`; volatile, since `memory` reads it through another pointer.
+            unsafe { self.ram.as_mut_ptr().add(place / 8).write_volatile(entry) }
+        }
+    }
+
+    fn model() -> Model {
+        let machine = Machine::ready_made("qemu-two-tiers").unwrap();
+        Model::new(&machine.translation, 4).unwrap()
+    }
+
+    const LOAD: Access = Access::Load;
+
+    #[test]
+    fn a_plain_walk_finds_pages_of_both_sizes() {
+        let guest = Guest::new();
+        let at = |linear| resolve(&guest.memory, 0x1000, 4, linear);
+        assert_eq!(
+            at(0x5123),
+            Some(Resolved { physical: 0x8123, entry: 0x5028, level: Level::PTE })
+        );
+        let huge = Resolved { physical: 0x21_2345, entry: 0x4008, level: Level::PMD };
+        assert_eq!(at(0x21_2345), Some(huge));
+        assert_eq!((at(0x6000), at(1 << 30)), (None, None));
+    }
+
+    #[test]
+    fn the_first_access_misses_and_tells_the_entry() {
+        let (guest, mut model) = (Guest::new(), model());
+        let mut access =
+            |root, linear, physical| model.access(&guest.memory, root, linear, LOAD, physical);
+        let missed = |entry, level| Seen { missed: Some((entry, level)), ..Seen::default() };
+        assert_eq!(access(0x1000, 0x5000, 0x8000), missed(0x5028, Level::PTE));
+        assert_eq!(access(0x1000, 0x5fff, 0x8fff), Seen::default());
+        assert_eq!(access(0x1000, 0x20_0040, 0x20_0040), missed(0x4008, Level::PMD));
+        assert_eq!(
+            access(0x2000, 0x5000, 0x8000),
+            missed(0x5028, Level::PTE),
+            "another address space"
+        );
+        assert_eq!(access(0x1000, 0x5000, 0x8000), Seen::default(), "tags forget nothing");
+    }
+
+    #[test]
+    fn what_the_guest_changed_is_found_by_where_the_access_went() {
+        let (mut guest, mut model) = (Guest::new(), model());
+        model.access(&guest.memory, 0x1000, 0x5000, LOAD, 0x8000);
+        guest.set(0x5028, 0x9000 | RW);
+        let seen = model.access(&guest.memory, 0x1000, 0x5008, LOAD, 0x9008);
+        assert_eq!(
+            seen,
+            Seen { missed: Some((0x5028, Level::PTE)), stale: true, ..Seen::default() }
+        );
+        // A new table behind the paging-structure caches.
+        guest.set(0x4000, 0x6000 | RW);
+        guest.set(0x6030, 0xa000 | RW);
+        let seen = model.access(&guest.memory, 0x1000, 0x6000, LOAD, 0xa000);
+        assert_eq!((seen.missed, seen.fault), (Some((0x6030, Level::PTE)), false));
+        let seen = model.access(&guest.memory, 0x1000, 0x7000, LOAD, 0xb000);
+        assert!(seen.fault && seen.missed.is_none());
+        let seen = model.access(&guest.memory, 0x1000, 0x6000, LOAD, 0xc000);
+        assert!(seen.mismatch && seen.stale);
+    }
+
+    #[test]
+    fn more_address_spaces_than_tags_start_anew() {
+        let mut model = model();
+        let tags: std::collections::BTreeSet<Asid> =
+            (1..5000u64).map(|root| model.tag(root << 12)).collect();
+        assert_eq!(tags.len(), usize::from(Asid::COUNT) - 1);
+        assert_eq!(model.tag(4999 << 12), model.last.1);
+    }
+}

@@ -1,0 +1,338 @@
+//! What happens at an access: the code is made once for each combination of parts, so that what is off costs
+//! nothing.
+//!
+//! An access that lies on two lines or pages counts where it begins. Everything here runs in the thread of its
+//! vCPU.
+
+use std::ffi::c_void;
+
+use tierscope_core::{Access, Time};
+use tierscope_hw::cache::{Cache, Request};
+use tierscope_wire::stats::{Block, Count, Switch};
+use tierscope_wire::touched::Marker;
+use tierscope_wire::{Producer, RawAccess, Reader, Record, TlbMiss};
+
+use crate::inside::{Registers, Search, Verdict};
+use crate::memory::At;
+use crate::options::{Options, Part, WhenFull};
+use crate::run::Run;
+use crate::said::say;
+use crate::tlb::Model;
+
+/// The cache, and with it tiers and counters.
+pub const LLC: u32 = 1;
+/// TLB misses.
+pub const TLB: u32 = 2;
+/// Raw records.
+pub const RAW: u32 = 4;
+/// Touched pages.
+pub const TOUCHED: u32 = 8;
+/// The telemetry device looks at stores.
+pub const DEVICE: u32 = 16;
+/// Combinations.
+pub const COMBINATIONS: usize = 32;
+
+/// The bits of the parts that are on.
+#[must_use]
+pub fn parts_of(options: &Options) -> u32 {
+    let bit = |part, bit| if options.has(part) { bit } else { 0 };
+    bit(Part::Llc, LLC)
+        | bit(Part::Tlb, TLB)
+        | bit(Part::Raw, RAW)
+        | bit(Part::Touched, TOUCHED)
+        | bit(Part::Device, DEVICE)
+}
+
+/// The first address of the kernel's half.
+const KERNEL: u64 = 1 << 63;
+
+/// Accesses between looks of the search for registers.
+const SEARCH_EVERY: u64 = 64;
+
+/// How long a record waits for the first reader.
+const FIRST_READER_NS: u64 = 5_000_000_000;
+
+/// A ring of records, and what to do when it is full.
+#[derive(Debug)]
+pub struct Ring<R: 'static> {
+    producer: Producer<'static, R>,
+    when_full: WhenFull,
+}
+
+impl<R: Record> Ring<R> {
+    /// A ring.
+    #[must_use]
+    pub fn new(producer: Producer<'static, R>, when_full: WhenFull) -> Self {
+        Self { producer, when_full }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, record: &R, run: &Run, stats: Block) {
+        if !self.producer.has_room() && self.when_full == WhenFull::Wait {
+            self.wait(run, stats);
+        }
+        let count = if self.producer.push(record) { Count::Records } else { Count::Lost };
+        stats.add(count, 1);
+    }
+
+    /// Waits for room as long as somebody reads. A reader that is gone is not waited for twice.
+    #[cold]
+    fn wait(&mut self, run: &Run, stats: Block) {
+        let begun = run.clock.now();
+        while !self.producer.has_room() {
+            let waited = run.clock.now() - begun;
+            let patient = match self.producer.reader() {
+                Reader::Attached => true,
+                Reader::None => waited < FIRST_READER_NS,
+                Reader::Gone => false,
+            };
+            if !patient {
+                self.when_full = WhenFull::Count;
+                say(
+                    "a ring is full and nobody reads: what finds no room is counted as lost from now on",
+                );
+                break;
+            }
+            std::thread::yield_now();
+        }
+        stats.add(Count::WaitedNs, run.clock.now() - begun);
+    }
+}
+
+/// A vCPU, or a thread of a program.
+#[derive(Debug)]
+pub struct Vcpu {
+    /// Its number.
+    pub number: u32,
+    /// Its counts.
+    pub stats: Block<'static>,
+    /// Its cache.
+    pub llc: Option<Cache>,
+    /// Its ring of accesses.
+    pub raw: Option<Ring<RawAccess>>,
+    /// Its ring of TLB misses.
+    pub misses: Option<Ring<TlbMiss>>,
+    /// Its bitmap.
+    pub marker: Option<Marker<'static>>,
+    /// CR3 and CR4, once proven.
+    pub registers: Option<Registers>,
+    /// The search for them, while it lasts.
+    pub search: Option<Search>,
+    /// The model of its TLBs, once the number of levels is known.
+    pub tlb: Option<Model>,
+    accesses: u64,
+}
+
+impl Vcpu {
+    /// A vCPU without parts.
+    #[must_use]
+    pub fn new(number: u32, stats: Block<'static>) -> Self {
+        Self {
+            number,
+            stats,
+            llc: None,
+            raw: None,
+            misses: None,
+            marker: None,
+            registers: None,
+            search: None,
+            tlb: None,
+            accesses: 0,
+        }
+    }
+
+    /// An access: `info` is QEMU's word for it.
+    #[inline(always)]
+    fn access<const PARTS: u32, const STORE: bool>(
+        &mut self,
+        run: &Run,
+        info: u32,
+        linear: u64,
+        non_temporal: bool,
+    ) {
+        self.accesses += 1;
+        self.stats.add(Count::Accesses, 1);
+        let of_interest = linear < KERNEL || !run.options.programs_only;
+        if PARTS & RAW != 0 && of_interest && Switch::Raw.is_on(run.stats) {
+            self.record::<STORE>(run, info, linear, non_temporal);
+        }
+        if PARTS & (LLC | TLB | DEVICE) != 0 || self.search.is_some() {
+            let Some(at) = run.place_of::<STORE>(self, info, linear) else { return };
+            if self.search.is_some() {
+                self.prove(run, linear, at);
+            }
+            if PARTS & TLB != 0 {
+                self.translate::<STORE>(run, linear, at, of_interest);
+            }
+            if PARTS & LLC != 0 {
+                self.cache::<STORE>(run, at, non_temporal);
+            }
+        }
+        if PARTS & TOUCHED != 0 && of_interest && Switch::Touched.is_on(run.stats) {
+            self.mark(run, linear);
+        }
+    }
+
+    #[inline(always)]
+    fn record<const STORE: bool>(&mut self, run: &Run, info: u32, linear: u64, non_temporal: bool) {
+        let Some(ring) = &mut self.raw else { return };
+        let access = RawAccess {
+            address: linear,
+            size_log2: run.size_log2(info),
+            store: STORE,
+            non_temporal,
+            time: Time(run.clock.now()),
+            cpu: self.number as u16,
+        };
+        ring.push(&access, run, self.stats);
+    }
+
+    /// The root of the address space; user emulation has one, called 0.
+    #[inline(always)]
+    fn root(&self, run: &Run) -> Option<u64> {
+        if run.system { self.registers.map(Registers::root) } else { Some(0) }
+    }
+
+    #[inline(always)]
+    fn mark(&mut self, run: &Run, linear: u64) {
+        if let (Some(root), Some(marker)) = (self.root(run), &mut self.marker) {
+            marker.mark(root, linear);
+        }
+    }
+
+    #[inline(always)]
+    fn translate<const STORE: bool>(&mut self, run: &Run, linear: u64, at: At, of_interest: bool) {
+        let (Some(model), Some(root)) = (&mut self.tlb, self.registers.map(Registers::root)) else {
+            return;
+        };
+        let access = if STORE { Access::Store } else { Access::Load };
+        let seen = model.access(&run.memory, root, linear, access, at.physical);
+        if seen == crate::tlb::Seen::default() {
+            return;
+        }
+        self.missed(run, root, linear, seen, of_interest);
+    }
+
+    fn missed(
+        &mut self,
+        run: &Run,
+        root: u64,
+        linear: u64,
+        seen: crate::tlb::Seen,
+        of_interest: bool,
+    ) {
+        self.stats.add(Count::TlbStale, seen.stale.into());
+        self.stats.add(Count::WalkMismatches, seen.mismatch.into());
+        self.stats.add(Count::WalkFaults, seen.fault.into());
+        let (Some((entry, level)), Some(ring)) = (seen.missed, &mut self.misses) else { return };
+        self.stats.add(Count::TlbMisses, 1);
+        if of_interest && Switch::Tlb.is_on(run.stats) {
+            let time = Time(run.clock.now());
+            let miss =
+                TlbMiss { time, address: linear, entry, level, root, cpu: self.number as u16 };
+            ring.push(&miss, run, self.stats);
+        }
+    }
+
+    #[inline(always)]
+    fn cache<const STORE: bool>(&mut self, run: &Run, at: At, non_temporal: bool) {
+        let Some(llc) = &mut self.llc else { return };
+        let request = match (STORE, non_temporal) {
+            (false, _) => Request::Read,
+            (true, false) => Request::Write,
+            (true, true) => Request::NonTemporal,
+        };
+        let reply = llc.access(at.physical, request);
+        if reply.hit && reply.writeback.is_none() && request != Request::NonTemporal {
+            return;
+        }
+        self.on_bus(run, at, request, reply.hit, reply.writeback);
+    }
+
+    /// What crosses the memory bus: the line that came, the line that went.
+    fn on_bus(&mut self, run: &Run, at: At, request: Request, hit: bool, written: Option<u64>) {
+        let stores = request == Request::NonTemporal;
+        self.stats.add(Count::NonTemporal, stores.into());
+        if !hit || stores {
+            self.stats.add(Count::CacheMisses, u64::from(!hit && !stores));
+            self.stats.add(if at.node == 0 { Count::Node0 } else { Count::OtherNodes }, 1);
+            self.count(run, at.physical, stores);
+            if let Some(tiers) = &run.tiers {
+                self.stats.add(Count::SpunNs, tiers.serve(at.node, &run.clock));
+            }
+        }
+        if let Some(line) = written {
+            self.stats.add(Count::Writebacks, 1);
+            self.count(run, line, true);
+            if let (Some(tiers), Some(node)) = (&run.tiers, run.memory.node_of(line)) {
+                tiers.write_back(node, &run.clock);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn count(&self, run: &Run, physical: u64, write: bool) {
+        if run.counts
+            && let Some(device) = &run.device
+        {
+            device.count(self.number, physical, write, &run.clock, self.stats);
+        }
+    }
+
+    /// Looks whether the search for CR3 has come to an end.
+    #[cold]
+    fn prove(&mut self, run: &Run, linear: u64, at: At) {
+        if linear >= KERNEL || !self.accesses.is_multiple_of(SEARCH_EVERY) {
+            return;
+        }
+        let (Some(search), Some(inside)) = (&mut self.search, &run.inside) else { return };
+        let verdict = search.look(inside.cpu(self.number), &run.memory, linear, at.physical);
+        match verdict {
+            Verdict::Open => return,
+            Verdict::Proven(registers) => self.believe(run, registers),
+            Verdict::Failed => {
+                say(format_args!(
+                    "vCPU {}: CR3 is not where QEMU {} has it: parts tlb and touched stay off; {}",
+                    self.number,
+                    crate::inside::KNOWN.join(", "),
+                    run.fall_back()
+                ));
+            }
+        }
+        self.search = None;
+    }
+
+    fn believe(&mut self, run: &Run, registers: Registers) {
+        say(format_args!("vCPU {}: CR3 and host addresses proven by walks", self.number));
+        self.registers = Some(registers);
+        self.stats.add(Count::Proven, 1);
+        if run.options.has(Part::Tlb) {
+            match Model::new(&run.machine.translation, registers.levels()) {
+                Ok(model) => self.tlb = Some(model),
+                Err(error) => say(format_args!("part tlb stays off: {error}")),
+            }
+        }
+    }
+}
+
+/// What QEMU calls at a load or store of an instruction; `flags` is not null for non-temporal ones.
+extern "C" fn on_access<const PARTS: u32, const STORE: bool>(
+    cpu: u32,
+    info: u32,
+    linear: u64,
+    flags: *mut c_void,
+) {
+    if let Some((run, vcpu)) = Run::and_vcpu(cpu) {
+        vcpu.access::<PARTS, STORE>(run, info, linear, !flags.is_null());
+    }
+}
+
+macro_rules! combinations {
+    ($($parts:literal)*) => {
+        /// The callbacks for loads and for stores, by the bits of the parts.
+        pub const CALLBACKS: [(crate::calls::OnAccess, crate::calls::OnAccess); COMBINATIONS] =
+            [$((on_access::<$parts, false>, on_access::<$parts, true>)),*];
+    };
+}
+
+combinations!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
