@@ -15,7 +15,7 @@ setup: ## install what is needed (packages; nothing of the boot set-up changes)
 	@scripts/setup.sh
 
 build: setup ## build all programs
-	$(CARGO_BUILD) --bins
+	$(CARGO_BUILD) --bins --lib
 
 lab-program: setup
 	@$(CARGO_BUILD) --bin lab
@@ -26,7 +26,7 @@ run: lab-program ## profile a real Redis on a real kernel, show where it is hot 
 test: setup ## unit and property tests, then modules and machines on every kernel
 	@status=0; \
 	$(STEP) --cargo 'cargo test' cargo test --workspace --no-fail-fast || status=1; \
-	$(STEP) 'cargo build' $(CARGO_BUILD) --bins --tests || exit 1; \
+	$(STEP) 'cargo build' $(CARGO_BUILD) --bins --lib --tests || exit 1; \
 	$(STEP) 'kernels fetched' $(LAB) fetch || exit 1; \
 	$(LAB) test || status=1; \
 	exit $$status
@@ -61,8 +61,11 @@ bench-show: build ## reports, live view, exporter, exports, package: target/benc
 bench-sim: build ## the simulated machine: speed, accuracy, exactness, beside a real kernel: target/bench/sim.json, resumable
 	@$(LAB) bench sim
 
+bench-machine: build ## the instrumented virtual machine: slow node, exactness, cost of each part: target/bench/machine.json, resumable
+	@$(LAB) bench machine
+
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim install uninstall deb clean
+.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim bench-machine install uninstall deb clean
 .DEFAULT_GOAL := help

@@ -42,6 +42,8 @@ pub struct Row {
 pub(crate) enum Bar {
     Least(f64),
     Most(f64),
+    /// Around the first, at most the second away.
+    Around(f64, f64),
     None,
 }
 
@@ -50,6 +52,7 @@ impl Bar {
         match self {
             Bar::Least(bar) => value >= bar,
             Bar::Most(bar) => value <= bar,
+            Bar::Around(bar, off) => (value - bar).abs() <= off,
             Bar::None => true,
         }
     }
@@ -58,6 +61,7 @@ impl Bar {
         match self {
             Bar::Least(bar) => format!(">= {bar}"),
             Bar::Most(bar) => format!("<= {bar}"),
+            Bar::Around(bar, off) => format!("{bar} ± {off}"),
             Bar::None => String::new(),
         }
     }

@@ -10,7 +10,7 @@ use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
 use tierscope_lab::{
-    accuracy, bench, first_light, kbuild, progress, see, show, sim, suite, support,
+    accuracy, bench, first_light, kbuild, machine, progress, see, show, sim, suite, support,
 };
 
 /// Run tierscope on real kernels in QEMU (TCG).
@@ -59,9 +59,9 @@ enum Verb {
     /// Measure a chapter: target/bench/CHAPTER.json.
     Bench {
         /// Chapter.
-        #[arg(value_parser = ["light", "see", "show", "sim"])]
+        #[arg(value_parser = ["light", "see", "show", "sim", "machine"])]
         chapter: String,
-        /// see, show, sim: only what has this in its name.
+        /// see, show, sim, machine: only what has this in its name.
         #[arg(long, default_value = "")]
         only: String,
         /// see: seconds of each instrument instead of the case's.
@@ -109,6 +109,9 @@ struct MachineArgs {
     /// Further kernel parameters.
     #[arg(long, default_value = "")]
     cmdline: String,
+    /// Parts of the instrumented machine instead of the scenario's, by comma (lab/README.md).
+    #[arg(long, value_delimiter = ',')]
+    parts: Option<Vec<String>>,
     /// 5-level page tables.
     #[arg(long)]
     la57: bool,
@@ -147,6 +150,9 @@ impl MachineArgs {
         if let Some(topology) = &self.topology {
             scenario.topology.clone_from(topology);
         }
+        if let Some(parts) = &self.parts {
+            scenario.set_parts(parts);
+        }
         scenario.cmdline = format!("{} {}", scenario.cmdline, self.cmdline).trim().to_owned();
         Ok(scenario)
     }
@@ -181,6 +187,9 @@ fn dispatch(verb: Verb) -> Result<()> {
         }
         Verb::Bench { chapter, only, .. } if chapter == "show" => show::bench(&matrix, &only),
         Verb::Bench { chapter, only, .. } if chapter == "sim" => sim::bench(&matrix, &only),
+        Verb::Bench { chapter, only, .. } if chapter == "machine" => {
+            machine::bench::bench(&matrix, &only)
+        }
         Verb::Bench { .. } => bench::light(&matrix),
         Verb::Accuracy { dir } => {
             println!("{}", accuracy::measure(&dir)?);

@@ -10,6 +10,7 @@ use crate::command::capture;
 use crate::error::{Context, Result};
 use crate::fetch::{self, Tree};
 use crate::initramfs::{self, Contents};
+use crate::instrumented::{self, Files, Readers};
 use crate::kbuild;
 use crate::paths;
 use crate::progress::say;
@@ -56,12 +57,16 @@ pub fn run(
     let work = Work::new()?;
     let out = out_dir(scenario, kernel_name, options)?;
     let topologies = Topologies::load()?;
-    let machine = prepare(scenario, kernel, options, &work, &out, &topologies, "")?;
+    let mut machine = prepare(scenario, kernel, options, &work, &out, &topologies, "")?;
     let stream =
         Stream { prefix: kernel_name.to_owned(), console: options.console, quiet: options.quiet };
     let timeout = Duration::from_secs(scenario.timeout_s);
     let ending = boot(|attempt| {
+        let readers = instrument(&mut machine, scenario, &out)?;
         let ending = vm::run(&machine, &work.path, timeout, &stream)?;
+        if let (Some(readers), Some(files)) = (readers, &machine.shared) {
+            keep_outcome(files, readers, &out)?;
+        }
         keep_console(&work.path, &out, attempt)?;
         Ok(ending)
     })?;
@@ -91,6 +96,25 @@ fn boot(mut start: impl FnMut(u32) -> Result<Ending>) -> Result<Ending> {
     start(STARTS)
 }
 
+/// Makes the files of an instrumented machine, anew for every start, and begins to read its rings.
+fn instrument(machine: &mut Machine, scenario: &Scenario, out: &Path) -> Result<Option<Readers>> {
+    let Some(table) = &scenario.plugin else { return Ok(None) };
+    let nodes = machine.topology.node_mb(machine.memory_mb);
+    let bytes: Vec<u64> = nodes.iter().map(|mib| mib << 20).collect();
+    // The old ones go first: the new have the same names.
+    machine.shared = None;
+    let files = machine.shared.insert(Files::new(table, machine.cpus, &bytes)?);
+    Readers::start(files, out).map(Some)
+}
+
+/// `plugin.json`: counts, what the plugin said, what was read.
+fn keep_outcome(files: &Files, readers: Readers, out: &Path) -> Result<()> {
+    let outcome = files.result(&readers.finish())?;
+    let path = out.join("plugin.json");
+    let text = serde_json::to_string_pretty(&outcome).map_err(std::io::Error::from);
+    fs::write(&path, text.at(path.display())?).at(path.display())
+}
+
 /// `console.txt` of the last start, `console-N.txt` of those that did not boot.
 fn keep_console(work: &Path, out: &Path, attempt: u32) -> Result<()> {
     let console = out.join("console.txt");
@@ -114,7 +138,9 @@ pub fn shell(
     let work = Work::new()?;
     let out = out_dir(scenario, kernel_name, options)?;
     let topologies = Topologies::load()?;
-    let machine = prepare(scenario, kernel, options, &work, &out, &topologies, "LAB_SHELL=1\n")?;
+    let mut machine =
+        prepare(scenario, kernel, options, &work, &out, &topologies, "LAB_SHELL=1\n")?;
+    let _readers = instrument(&mut machine, scenario, &out)?;
     vm::shell(&machine)
 }
 
@@ -162,6 +188,7 @@ fn prepare<'a>(
         la57: options.la57,
         pti: options.pti,
         cmdline: scenario.cmdline.clone(),
+        shared: None,
     })
 }
 
@@ -230,6 +257,7 @@ fn work_dir() -> PathBuf {
 /// Removes what harnesses that were killed left behind. Called once per start.
 pub fn sweep() {
     fetch::sweep();
+    instrumented::sweep(fetch::alive);
     let Ok(entries) = fs::read_dir(work_dir()) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

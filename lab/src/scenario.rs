@@ -50,6 +50,8 @@ pub struct Scenario {
     /// Further kernel parameters.
     #[serde(default)]
     pub cmdline: String,
+    /// The instrumented virtual machine and its parts ([`crate::instrumented`]).
+    pub plugin: Option<toml::Table>,
     /// Parameters of the job with their defaults, changed by --set.
     #[serde(default)]
     pub set: BTreeMap<String, toml::Value>,
@@ -140,6 +142,16 @@ impl Scenario {
             }
         }
         Ok(())
+    }
+
+    /// Runs on an instrumented machine with these parts; with none on a plain one.
+    pub fn set_parts(&mut self, parts: &[impl AsRef<str>]) {
+        if parts.iter().all(|part| part.as_ref().is_empty()) {
+            self.plugin = None;
+            return;
+        }
+        let parts: Vec<toml::Value> = parts.iter().map(|part| part.as_ref().into()).collect();
+        self.plugin.get_or_insert_default().insert("parts".into(), parts.into());
     }
 
     /// The parameters as shell assignments.

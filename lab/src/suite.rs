@@ -7,6 +7,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::fetch::Tree;
 use crate::kbuild;
 use crate::kernels::Matrix;
+use crate::machine;
 use crate::paths;
 use crate::progress::say;
 use crate::run::{self, Options};
@@ -45,6 +46,8 @@ pub struct Case {
     pub accuracy: Option<f64>,
     /// Whether what guided and bounded report must be what they report of the exact machine.
     pub simulated: bool,
+    /// Whether the checks of an instrumented machine must hold.
+    pub machine: bool,
     /// Least precision and recall of telescope guided against the toucher's truth.
     pub compare: Option<f64>,
 }
@@ -98,6 +101,9 @@ impl Case {
         run::judge(&self.name, &done)?;
         if let Some(bar) = self.compare {
             see::check(&done.out, bar)?;
+        }
+        if self.machine {
+            machine::check(&done.out)?;
         }
         if self.simulated {
             sim::check(&done.out, &scenario)?;

@@ -1,6 +1,7 @@
 //! `topologies.toml`: NUMA machines as data, turned into QEMU's arguments.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Deserialize;
 
@@ -97,14 +98,22 @@ impl Topology {
         }
     }
 
-    /// QEMU's arguments for a machine of `memory_mb` MiB and `cpus` CPUs.
-    pub fn qemu_args(&self, memory_mb: u64, cpus: u32) -> Vec<String> {
+    /// QEMU's arguments for a machine of `memory_mb` MiB and `cpus` CPUs. With `files` the memory of node N lies
+    /// in the file `ram-N` there, shared with whoever maps it.
+    pub fn qemu_args(&self, memory_mb: u64, cpus: u32, files: Option<&Path>) -> Vec<String> {
         let hmat = self.nodes.iter().all(|n| n.latency_ns.is_some());
-        let machine = if hmat { "q35,hmat=on" } else { "q35" };
-        let mut args = Vec::from(pair("-machine", machine.to_owned()));
+        let mut machine = if hmat { "q35,hmat=on" } else { "q35" }.to_owned();
+        let numa = self.nodes.len() > 1;
+        if files.is_some() && !numa {
+            machine += ",memory-backend=m0";
+        }
+        let mut args = Vec::from(pair("-machine", machine));
         args.extend(pair("-smp", format!("{cpus},sockets={}", self.sockets(cpus))));
-        if self.nodes.len() > 1 {
-            args.extend(self.node_args(memory_mb, cpus));
+        if files.is_some() || numa {
+            args.extend(self.memory_args(memory_mb, files));
+        }
+        if numa {
+            args.extend(self.node_args(cpus));
             args.extend(self.distance_args());
         }
         if hmat {
@@ -119,20 +128,43 @@ impl Topology {
         if cpus.is_multiple_of(nodes) { nodes } else { cpus }
     }
 
-    fn node_args(&self, memory_mb: u64, cpus: u32) -> Vec<String> {
-        let mut args = Vec::new();
-        let (mut memory_left, mut next_cpu) = (memory_mb, 0);
+    /// MiB of each node.
+    #[must_use]
+    pub fn node_mb(&self, memory_mb: u64) -> Vec<u64> {
+        let mut left = memory_mb;
+        let last = self.nodes.len() - 1;
+        let share = |(number, node): (usize, &Node)| {
+            let share = if number == last { left } else { (memory_mb as f64 * node.memory) as u64 };
+            left -= share;
+            share
+        };
+        self.nodes.iter().enumerate().map(share).collect()
+    }
+
+    fn memory_args(&self, memory_mb: u64, files: Option<&Path>) -> Vec<String> {
+        let backend = |(node, size): (usize, u64)| {
+            let object = match files {
+                None => format!("memory-backend-ram,id=m{node},size={size}M"),
+                Some(files) => {
+                    let path = files.join(format!("ram-{node}"));
+                    let path = path.display();
+                    format!("memory-backend-file,id=m{node},size={size}M,mem-path={path},share=on")
+                }
+            };
+            pair("-object", object)
+        };
+        self.node_mb(memory_mb).into_iter().enumerate().flat_map(backend).collect()
+    }
+
+    fn node_args(&self, cpus: u32) -> Vec<String> {
+        let (mut args, mut next_cpu) = (Vec::new(), 0);
         for (i, node) in self.nodes.iter().enumerate() {
-            let last = i + 1 == self.nodes.len();
-            let memory = if last { memory_left } else { (memory_mb as f64 * node.memory) as u64 };
-            memory_left -= memory;
             let count = (f64::from(cpus) * node.cpus).round() as u32;
             let cpus_arg = match count {
                 0 => String::new(),
                 n => format!(",cpus={}-{}", next_cpu, next_cpu + n - 1),
             };
             next_cpu += count;
-            args.extend(pair("-object", format!("memory-backend-ram,id=m{i},size={memory}M")));
             args.extend(pair(
                 "-numa",
                 format!("node,nodeid={i},memdev=m{i}{cpus_arg}{}", self.initiator(node)),
@@ -202,15 +234,19 @@ mod tests {
     fn a_flat_machine_needs_no_numa_arguments() {
         let all = Topologies::load().unwrap();
         assert_eq!(
-            all.get("flat").unwrap().qemu_args(1024, 2),
+            all.get("flat").unwrap().qemu_args(1024, 2, None),
             ["-machine", "q35", "-smp", "2,sockets=1"]
         );
     }
 
     #[test]
     fn tiers_share_memory_and_state_their_latency() {
-        let args =
-            Topologies::load().unwrap().get("two-tiers").unwrap().qemu_args(1025, 2).join(" ");
+        let args = Topologies::load()
+            .unwrap()
+            .get("two-tiers")
+            .unwrap()
+            .qemu_args(1025, 2, None)
+            .join(" ");
         assert!(args.contains("memory-backend-ram,id=m0,size=512M"), "{args}");
         assert!(args.contains("memory-backend-ram,id=m1,size=513M"), "{args}");
         assert!(args.contains("node,nodeid=0,memdev=m0,cpus=0-1 "), "{args}");
@@ -222,6 +258,18 @@ mod tests {
             ),
             "{args}"
         );
+    }
+
+    #[test]
+    fn files_hold_the_memory_of_every_node() {
+        let all = Topologies::load().unwrap();
+        let flat = all.get("flat").unwrap().qemu_args(1024, 2, Some(Path::new("/run"))).join(" ");
+        assert!(flat.contains("q35,memory-backend=m0"), "{flat}");
+        assert!(flat.contains("size=1024M,mem-path=/run/ram-0,share=on"), "{flat}");
+        let two = all.get("two-tiers").unwrap();
+        assert_eq!(two.node_mb(1025), [512, 513]);
+        let args = two.qemu_args(1025, 2, Some(Path::new("/run"))).join(" ");
+        assert!(args.contains("id=m1,size=513M,mem-path=/run/ram-1"), "{args}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::command::missing;
 use crate::console::Scanner;
 use crate::error::{Context, Error, Kind, Result};
+use crate::instrumented::Files;
 use crate::topology::Topology;
 
 /// Kernel parameters of every machine. loglevel=5 shows warnings, without which a WARNING would pass unseen; a
@@ -42,6 +43,8 @@ pub struct Machine<'a> {
     pub pti: bool,
     /// Further kernel parameters.
     pub cmdline: String,
+    /// What is shared with the plugin, if this is an instrumented machine.
+    pub shared: Option<Files>,
 }
 
 impl Machine<'_> {
@@ -55,7 +58,7 @@ impl Machine<'_> {
     }
 
     /// QEMU with everything but its serial ports.
-    fn qemu(&self) -> Command {
+    fn qemu(&self) -> Result<Command> {
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.args([
             "-accel",
@@ -67,7 +70,11 @@ impl Machine<'_> {
             "none",
             "-no-reboot",
         ]);
-        qemu.args(self.topology.qemu_args(self.memory_mb, self.cpus));
+        let files = self.shared.as_ref().map(Files::directory);
+        qemu.args(self.topology.qemu_args(self.memory_mb, self.cpus, files));
+        if let Some(shared) = &self.shared {
+            qemu.args(shared.qemu_args()?);
+        }
         qemu.args(["-m", &format!("{}M", self.memory_mb)]);
         qemu.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
         qemu.args(["-append", &self.kernel_parameters()]);
@@ -75,7 +82,7 @@ impl Machine<'_> {
         if self.host_tree {
             qemu.args(share("host", Path::new("/"), ",readonly=on"));
         }
-        qemu
+        Ok(qemu)
     }
 }
 
@@ -122,7 +129,7 @@ pub struct Stream {
 /// QEMU cannot be started. What happens inside is in the [`Ending`].
 pub fn run(machine: &Machine, work: &Path, timeout: Duration, stream: &Stream) -> Result<Ending> {
     let status = work.join("status");
-    let mut qemu = machine.qemu();
+    let mut qemu = machine.qemu()?;
     // Its stdout is the console; its stderr is the job's port and QEMU's own complaints.
     qemu.args(["-serial", "stdio", "-serial", "file:/dev/stderr"]);
     qemu.arg("-serial").arg(format!("file:{}", status.display()));
@@ -141,7 +148,7 @@ pub fn run(machine: &Machine, work: &Path, timeout: Duration, stream: &Stream) -
 /// # Errors
 /// QEMU cannot be started.
 pub fn shell(machine: &Machine) -> Result<()> {
-    let mut qemu = machine.qemu();
+    let mut qemu = machine.qemu()?;
     qemu.args([
         "-chardev",
         "stdio,id=tty,mux=on,signal=off",

@@ -95,8 +95,10 @@ pub enum Command {
     Bandwidth = 7,
     /// A count of [`crate::stats`] over all CPUs (which). Result: it.
     Count = 8,
-    /// Switches a part of [`crate::stats::Switch`] (which, 1 for on). Result: 1 if it was on.
+    /// Switches parts off (bits of [`crate::stats::Switch`]); all others are on. Result: the bits as they were.
     Switch = 9,
+    /// Number of the address space that rings, as records of accesses have it. Result: it.
+    Space = 10,
 }
 
 impl Command {
@@ -104,9 +106,10 @@ impl Command {
     #[must_use]
     pub fn of(number: u64) -> Option<Self> {
         use Command::{
-            Bandwidth, Count, Interrupt, Latency, Ping, Read, Register, Switch, Unregister,
+            Bandwidth, Count, Interrupt, Latency, Ping, Read, Register, Space, Switch, Unregister,
         };
-        let all = [Ping, Register, Unregister, Read, Interrupt, Latency, Bandwidth, Count, Switch];
+        let all =
+            [Ping, Register, Unregister, Read, Interrupt, Latency, Bandwidth, Count, Switch, Space];
         all.into_iter().find(|command| *command as u64 == number)
     }
 }
@@ -383,6 +386,13 @@ mod tests {
 
     fn region() -> Vec<AtomicU64> {
         (0..W_STATE + 8).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn every_command_is_known_by_its_number() {
+        let numbers: Vec<u64> = (0..20).filter(|n| Command::of(*n).is_some()).collect();
+        assert_eq!(numbers, (1..=Command::Space as u64).collect::<Vec<_>>());
+        assert!((1..=10).all(|n| Command::of(n).is_some_and(|command| command as u64 == n)));
     }
 
     #[test]

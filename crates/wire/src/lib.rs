@@ -1,10 +1,11 @@
 //! What the instrumented virtual machine shares with others: fixed-size records and the ring that carries them, the
-//! registers of its telemetry device, the table of touched pages, counts.
+//! registers of its telemetry device, the table of touched pages, counts, where its RAM lies.
 //!
 //! Invariant: a layout is written down here once, beside the code that reads and writes it, and
 //! held by tests. No record is ever lost silently.
 
 pub mod device;
+pub mod guest_ram;
 pub mod records;
 pub mod ring;
 pub mod stats;

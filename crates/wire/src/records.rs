@@ -27,8 +27,8 @@ const CPU_MASK: u64 = (1 << CPU_BITS) - 1;
 ///
 /// ```text
 ///   0  0..57 linear address, sign-extended from bit 56   57..60 log2 of its bytes
-///      60 store   61 non-temporal   62..64 zero
-///   1  0..48 nanoseconds since the trace began   48..60 CPU or thread   60..64 zero
+///      60 store   61 non-temporal   62..64 bits 4..6 of the address space's number
+///   1  0..48 nanoseconds since the trace began   48..60 CPU or thread   60..64 its bits 0..4
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RawAccess {
@@ -44,6 +44,8 @@ pub struct RawAccess {
     pub time: Time,
     /// The virtual CPU or thread, below 4096.
     pub cpu: u16,
+    /// The address space's number, modulo 64; 0 where they are not told apart.
+    pub space: u8,
 }
 
 impl Record for RawAccess {
@@ -56,22 +58,25 @@ impl Record for RawAccess {
         words[0] = (self.address & LINEAR_MASK)
             | u64::from(self.size_log2 & 7) << LINEAR_BITS
             | u64::from(self.store) << 60
-            | u64::from(self.non_temporal) << 61;
+            | u64::from(self.non_temporal) << 61
+            | u64::from(self.space >> 4) << 62;
         let nanos = self.time.0 & ((1 << NANOS_BITS) - 1);
-        words[1] = nanos | (u64::from(self.cpu) & CPU_MASK) << NANOS_BITS;
+        let space = u64::from(self.space) << 60;
+        words[1] = nanos | (u64::from(self.cpu) & CPU_MASK) << NANOS_BITS | space;
     }
 
     #[inline]
     fn read(words: &[u64]) -> Option<Self> {
         let (place, moment) = (words[0], words[1]);
         let unused = 64 - LINEAR_BITS;
-        (place >> 62 == 0 && moment >> 60 == 0).then_some(Self {
+        Some(Self {
             address: ((place << unused) as i64 >> unused) as u64,
             size_log2: (place >> LINEAR_BITS & 7) as u8,
             store: place >> 60 & 1 == 1,
             non_temporal: place >> 61 & 1 == 1,
             time: Time(moment & ((1 << NANOS_BITS) - 1)),
             cpu: (moment >> NANOS_BITS & CPU_MASK) as u16,
+            space: (moment >> 60 | place >> 62 << 4) as u8,
         })
     }
 }
@@ -140,10 +145,11 @@ mod tests {
             non_temporal: false,
             time: Time(5),
             cpu: 9,
+            space: 0x21,
         };
         let mut words = [0; RawAccess::WORDS];
         access.write(&mut words);
-        assert_eq!(words, [0x7fff_1234_5678 | 3 << 57 | 1 << 60, 5 | 9 << 48]);
+        assert_eq!(words, [0x7fff_1234_5678 | 3 << 57 | 1 << 60 | 2 << 62, 5 | 9 << 48 | 1 << 60]);
         assert_eq!(size_of_val(&words), 16);
     }
 
@@ -165,8 +171,6 @@ mod tests {
 
     #[test]
     fn what_no_record_looks_like_is_refused() {
-        assert_eq!(RawAccess::read(&[1 << 63, 0]), None);
-        assert_eq!(RawAccess::read(&[0, 1 << 60]), None);
         assert_eq!(TlbMiss::read(&[0, 0, 0x1000, 0]), None, "level 0");
         assert_eq!(TlbMiss::read(&[0, 0, 0x1006, 0]), None, "level 6");
     }
@@ -175,11 +179,11 @@ mod tests {
         #[test]
         fn accesses_come_back(
             address in any::<u64>(), size_log2 in 0u8..8, store: bool, non_temporal: bool,
-            nanos in 0u64..1 << 48, cpu in 0u16..4096,
+            nanos in 0u64..1 << 48, cpu in 0u16..4096, space in 0u8..64,
         ) {
             let address = ((address << 7) as i64 >> 7) as u64;
             let access =
-                RawAccess { address, size_log2, store, non_temporal, time: Time(nanos), cpu };
+                RawAccess { address, size_log2, store, non_temporal, time: Time(nanos), cpu, space };
             let mut words = [0; 2];
             access.write(&mut words);
             prop_assert_eq!(RawAccess::read(&words), Some(access));

@@ -79,12 +79,13 @@ pub fn bytes_for(cpus: u32) -> u64 {
     u64::from(cpus + 1) * BLOCK_WORDS as u64 * 8
 }
 
-/// What can be switched off and on while the machine runs. Its word in the last block is 1 while it is off.
+/// What can be switched off and on while the machine runs: a bit each of the first word of the last block, 1 while
+/// it is off, so that several change at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Switch {
     /// Records of accesses.
     Raw,
-    /// Records of TLB misses.
+    /// The model of TLBs, with records of its misses. It forgets everything when it is switched on.
     Tlb,
     /// Bits of touched pages.
     Touched,
@@ -93,29 +94,35 @@ pub enum Switch {
 }
 
 impl Switch {
-    /// All of them, in the order of their words.
+    /// All of them.
     pub const ALL: [Switch; 4] = [Switch::Raw, Switch::Tlb, Switch::Touched, Switch::Flush];
 
-    /// The word that says whether it is off; `None` if there is no room for switches.
-    #[must_use]
-    pub fn word(self, region: &[AtomicU64]) -> Option<&AtomicU64> {
-        let last = region.len().checked_sub(BLOCK_WORDS)?;
-        region.get(last + self as usize)
-    }
-
-    /// Whether it is on. What has no switch is on.
+    /// Its bit.
     #[inline(always)]
     #[must_use]
-    pub fn is_on(self, region: &[AtomicU64]) -> bool {
-        self.word(region).is_none_or(|word| word.load(Relaxed) == 0)
+    pub const fn bit(self) -> u64 {
+        1 << self as u64
     }
 
-    /// Switches it.
-    pub fn set(self, region: &[AtomicU64], on: bool) {
-        if let Some(word) = self.word(region) {
-            word.store(u64::from(!on), Relaxed);
-        }
+    /// Whether it is on where [`switched_off`] says `off`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_on(self, off: u64) -> bool {
+        off & self.bit() == 0
     }
+}
+
+/// The word of switches; `None` if there is no room for it.
+#[must_use]
+pub fn switches(region: &[AtomicU64]) -> Option<&AtomicU64> {
+    region.get(region.len().checked_sub(BLOCK_WORDS)?)
+}
+
+/// What is off now.
+#[inline(always)]
+#[must_use]
+pub fn switched_off(region: &[AtomicU64]) -> u64 {
+    switches(region).map_or(0, |word| word.load(Relaxed))
 }
 
 /// The counts of one vCPU, for the one who counts.
@@ -185,11 +192,10 @@ mod tests {
     #[test]
     fn switches_are_no_counts() {
         let region = region(1);
-        assert!(Switch::ALL.iter().all(|switch| switch.is_on(&region)));
-        Switch::Tlb.set(&region, false);
-        assert!(!Switch::Tlb.is_on(&region) && Switch::Raw.is_on(&region));
+        assert!(Switch::ALL.iter().all(|switch| switch.is_on(switched_off(&region))));
+        switches(&region).unwrap().store(Switch::Tlb.bit() | Switch::Flush.bit(), Relaxed);
+        let off = switched_off(&region);
+        assert!(!Switch::Tlb.is_on(off) && !Switch::Flush.is_on(off) && Switch::Raw.is_on(off));
         assert!(Count::ALL.iter().all(|count| sum(&region, *count) == 0));
-        Switch::Tlb.set(&region, true);
-        assert!(Switch::Tlb.is_on(&region));
     }
 }

@@ -207,13 +207,13 @@ static const struct pci_device_id ids[] = {
 };
 MODULE_DEVICE_TABLE(pci, ids);
 
-static struct pci_driver driver = {
+static struct pci_driver telemetry_driver = {
 	.name = "tierscope_device",
 	.id_table = ids,
 	.probe = probe,
 	.remove = remove,
 };
-module_pci_driver(driver);
+module_pci_driver(telemetry_driver);
 
 MODULE_DESCRIPTION("Lab only: interrupts of tierscope's telemetry device");
 MODULE_LICENSE("GPL");

@@ -13,7 +13,7 @@ use tierscope_wire::device::{
     Command, MAGIC, NOTICE_WORDS, NOTICES, REPLY_WORDS, RULE_WORDS, VERSION, W_BLOCKS, W_NOTICE,
     W_NOTICES, W_NOTICES_LOST, W_NOTICES_READ, W_RULES, W_STATE, W_STATES, W_VERSION, decode,
 };
-use tierscope_wire::stats::{Block, Count, Switch, sum};
+use tierscope_wire::stats::{self, Block, Count, sum};
 
 use crate::clock::Clock;
 use crate::counters::{Fired, RULES, Table};
@@ -34,6 +34,8 @@ pub struct Machine<'a> {
     pub stats: &'a [AtomicU64],
     /// Whether counters are fed.
     pub counts: bool,
+    /// Number of the address space that rings, where it is known.
+    pub space: Option<u8>,
 }
 
 /// The device.
@@ -174,11 +176,10 @@ impl Device {
                 which.map(|count| sum(machine.stats, *count)).ok_or(Answer::BadArgument)
             }
             Command::Switch => {
-                let switch = Switch::ALL.get(node?).ok_or(Answer::BadArgument)?;
-                let was = switch.is_on(machine.stats);
-                switch.set(machine.stats, second != 0);
-                Ok(was.into())
+                let word = stats::switches(machine.stats).ok_or(Answer::Off)?;
+                Ok(word.swap(first, Relaxed))
             }
+            Command::Space => machine.space.map(u64::from).ok_or(Answer::Off),
         }
     }
 
@@ -266,6 +267,7 @@ mod tests {
                 tiers: Some(&self.tiers),
                 stats: self.stats,
                 counts: true,
+                space: Some(3),
             };
             self.device.stored(((W_BLOCKS + BLOCK_WORDS) * 8) as u64, &machine, self.block());
             let answer = block[B_ANSWER].load(Relaxed);
@@ -346,15 +348,21 @@ mod tests {
             bench.ring(Command::Count as u64, &[Count::Doorbells as u64]),
             (Answer::Done, 4)
         );
-        assert_eq!(bench.ring(Command::Switch as u64, &[Switch::Raw as u64, 0]), (Answer::Done, 1));
-        assert!(!Switch::Raw.is_on(bench.stats));
+        assert_eq!(bench.ring(Command::Switch as u64, &[5]), (Answer::Done, 0));
+        assert_eq!(bench.ring(Command::Switch as u64, &[0]), (Answer::Done, 5));
+        assert_eq!(bench.ring(Command::Space as u64, &[]), (Answer::Done, 3));
     }
 
     #[test]
     fn stores_elsewhere_are_no_doorbells() {
         let bench = Bench::new();
-        let machine =
-            Machine { clock: bench.clock, tiers: None, stats: bench.stats, counts: false };
+        let machine = Machine {
+            clock: bench.clock,
+            tiers: None,
+            stats: bench.stats,
+            counts: false,
+            space: None,
+        };
         for offset in [0, 0x40, 0x2008, 0x1fff, 0xa000, u64::MAX] {
             bench.device.stored(offset, &machine, bench.block());
         }

@@ -8,9 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Deserialize;
-
-/// Physical address from which RAM goes on above the hole for devices.
-const ABOVE_HOLE: u64 = 1 << 32;
+use tierscope_wire::guest_ram;
 
 /// A file that holds a node's memory: its first byte's offset in the machine's RAM follows from those before it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -52,31 +50,19 @@ pub struct At {
     pub node: u8,
 }
 
-/// Bytes of RAM below the hole: hw/i386/pc_q35.c of QEMU, pc_q35_init.
-fn below_hole(ram: u64) -> u64 {
-    if ram >= 0xb000_0000 { 0x8000_0000 } else { 0xb000_0000 }
-}
-
 impl Memory {
     /// The layout of a q35 machine whose nodes lie in `files`, mapped by us at `ours`.
     #[must_use]
     pub fn of_q35(files: &[NodeFile], ours: &[u64]) -> Self {
-        let low = below_hole(files.iter().map(|file| file.bytes).sum());
-        let (mut offset, mut pieces) = (0, Vec::new());
-        for (node, (file, ours)) in files.iter().zip(ours).enumerate() {
-            let end = offset + file.bytes;
-            for (from, to) in [(offset, end.min(low)), (offset.max(low), end)] {
-                if from >= to {
-                    continue;
-                }
-                let physical = if from < low { from } else { ABOVE_HOLE + (from - low) };
-                let ours = ours + (from - offset);
-                let host = AtomicU64::new(UNKNOWN);
-                pieces.push(Piece { host, ours, physical, bytes: to - from, node: node as u8 });
-            }
-            offset = end;
-        }
-        Self { pieces }
+        let bytes: Vec<u64> = files.iter().map(|file| file.bytes).collect();
+        let mapped = |piece: guest_ram::Piece| Piece {
+            host: AtomicU64::new(UNKNOWN),
+            ours: ours[piece.node] + piece.offset,
+            physical: piece.physical,
+            bytes: piece.bytes,
+            node: piece.node as u8,
+        };
+        Self { pieces: guest_ram::q35(&bytes).into_iter().map(mapped).collect() }
     }
 
     /// Learns from /proc/self/maps where QEMU has the files; our own mappings of them are left out.

@@ -61,7 +61,7 @@ impl Part {
 
     /// Whether a program without a guest kernel can have it.
     fn in_user_mode(self) -> bool {
-        matches!(self, Part::Llc | Part::Tlb | Part::Raw | Part::Touched)
+        matches!(self, Part::Llc | Part::Raw | Part::Touched)
     }
 }
 
@@ -120,7 +120,7 @@ pub struct Options {
     /// vCPUs, or threads of a program, at most.
     #[serde(default = "default_cpus")]
     pub cpus: u32,
-    /// Only accesses of programs, not of the kernel, go into rings and bitmaps.
+    /// Only accesses of programs, not of the kernel, go into rings, bitmaps and the model of TLBs.
     #[serde(default)]
     pub programs_only: bool,
 }
@@ -249,7 +249,7 @@ mod tests {
     fn programs_have_no_kernel_to_flush() {
         let options = Options::parse("run = '/r'\nparts = ['raw', 'flush']").unwrap();
         assert!(options.check_user_mode().unwrap_err().contains("flush"));
-        let options = Options::parse("run = '/r'\nparts = ['raw', 'tlb']").unwrap();
+        let options = Options::parse("run = '/r'\nparts = ['raw', 'touched']").unwrap();
         assert!(options.check_user_mode().is_ok());
     }
 

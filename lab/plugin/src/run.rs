@@ -182,7 +182,7 @@ impl Run {
         let path = format!("{}/device", self.options.run);
         let bytes = device_bytes(&path)?;
         let region = map_words(&path, bytes)?;
-        let interrupts = Interrupts::serve(&format!("{}/device.socket", self.options.run), &path)?;
+        let interrupts = Interrupts::ask(&format!("{}/device.socket", self.options.run))?;
         self.device = Some(Device::new(region, self.options.cpus, interrupts)?);
         (self.device_bytes, self.device_ours) = (bytes, region.as_ptr() as u64);
         Ok(())
@@ -208,7 +208,7 @@ impl Run {
     #[inline(always)]
     pub(crate) fn place_of<const STORE: bool>(
         &self,
-        vcpu: &Vcpu,
+        vcpu: &mut Vcpu,
         info: u32,
         linear: u64,
     ) -> Option<At> {
@@ -241,7 +241,7 @@ impl Run {
     }
 
     #[cold]
-    fn beside_ram<const STORE: bool>(&self, vcpu: &Vcpu, host: u64) {
+    fn beside_ram<const STORE: bool>(&self, vcpu: &mut Vcpu, host: u64) {
         let offset = host.wrapping_sub(self.device_at.load(Relaxed));
         match &self.device {
             Some(device) if offset < self.device_bytes => {
@@ -251,6 +251,7 @@ impl Run {
                         tiers: self.tiers.as_ref(),
                         stats: self.stats,
                         counts: self.counts,
+                        space: vcpu.space(),
                     };
                     device.stored(offset, &machine, vcpu.stats);
                 }
@@ -298,7 +299,7 @@ impl Run {
         let Some(block) = Block::of(self.stats, 0) else { return };
         while !self.stop.load(Acquire) {
             std::thread::sleep(Duration::from_micros(self.options.flush_us.into()));
-            if Switch::Flush.is_on(self.stats) && !self.stop.load(Acquire) {
+            if Switch::Flush.is_on(stats::switched_off(self.stats)) && !self.stop.load(Acquire) {
                 (0..self.options.cpus).for_each(|cpu| inside.flush(cpu));
                 block.share(Count::Flushes, 1);
             }

@@ -51,6 +51,12 @@ pub fn resolve(memory: &Memory, root: u64, levels: u8, linear: u64) -> Option<Re
     None
 }
 
+/// Whether a translation leads where the access went.
+#[inline(always)]
+fn leads(found: Translation, linear: u64, physical: Option<u64>) -> bool {
+    physical.is_none_or(|physical| found.physical(linear) == physical)
+}
+
 struct Tables<'a>(&'a Memory);
 
 impl PageTable for Tables<'_> {
@@ -94,9 +100,14 @@ impl Model {
         Ok(Self { mmu, tags: HashMap::new(), last: (u64::MAX, Asid::ZERO) })
     }
 
+    /// Forgets all translations.
+    pub fn forget(&mut self) {
+        self.mmu.flush_all();
+    }
+
     /// The tag of an address space: new ones in turn; when none is left, everything is forgotten.
     #[inline(always)]
-    fn tag(&mut self, root: u64) -> Asid {
+    pub fn tag(&mut self, root: u64) -> Asid {
         if self.last.0 != root {
             self.last = (root, self.find_tag(root));
         }
@@ -116,7 +127,7 @@ impl Model {
         tag
     }
 
-    /// An access that went to `physical`.
+    /// An access that went to `physical`, or to no RAM: then the walk is believed.
     #[inline(always)]
     pub fn access(
         &mut self,
@@ -124,11 +135,11 @@ impl Model {
         root: u64,
         linear: u64,
         access: Access,
-        physical: u64,
+        physical: Option<u64>,
     ) -> Seen {
         let at = Root { table: root, asid: self.tag(root) };
         match self.mmu.translate(&mut Tables(memory), at, linear, access) {
-            Ok((found, source)) if found.physical(linear) == physical => self.seen(found, source),
+            Ok((found, source)) if leads(found, linear, physical) => self.seen(found, source),
             _ => self.again(memory, at, linear, access, physical),
         }
     }
@@ -150,12 +161,12 @@ impl Model {
         at: Root,
         linear: u64,
         access: Access,
-        physical: u64,
+        physical: Option<u64>,
     ) -> Seen {
         self.mmu.invalidate_page(linear, at.asid);
         let seen = match self.mmu.translate(&mut Tables(memory), at, linear, access) {
             Ok((found, source)) => {
-                Seen { mismatch: found.physical(linear) != physical, ..self.seen(found, source) }
+                Seen { mismatch: !leads(found, linear, physical), ..self.seen(found, source) }
             }
             Err(_) => Seen { fault: true, ..Seen::default() },
         };
@@ -225,8 +236,9 @@ mod tests {
     #[test]
     fn the_first_access_misses_and_tells_the_entry() {
         let (guest, mut model) = (Guest::new(), model());
-        let mut access =
-            |root, linear, physical| model.access(&guest.memory, root, linear, LOAD, physical);
+        let mut access = |root, linear, physical| {
+            model.access(&guest.memory, root, linear, LOAD, Some(physical))
+        };
         let missed = |entry, level| Seen { missed: Some((entry, level)), ..Seen::default() };
         assert_eq!(access(0x1000, 0x5000, 0x8000), missed(0x5028, Level::PTE));
         assert_eq!(access(0x1000, 0x5fff, 0x8fff), Seen::default());
@@ -242,9 +254,9 @@ mod tests {
     #[test]
     fn what_the_guest_changed_is_found_by_where_the_access_went() {
         let (mut guest, mut model) = (Guest::new(), model());
-        model.access(&guest.memory, 0x1000, 0x5000, LOAD, 0x8000);
+        model.access(&guest.memory, 0x1000, 0x5000, LOAD, Some(0x8000));
         guest.set(0x5028, 0x9000 | RW);
-        let seen = model.access(&guest.memory, 0x1000, 0x5008, LOAD, 0x9008);
+        let seen = model.access(&guest.memory, 0x1000, 0x5008, LOAD, Some(0x9008));
         assert_eq!(
             seen,
             Seen { missed: Some((0x5028, Level::PTE)), stale: true, ..Seen::default() }
@@ -252,11 +264,11 @@ mod tests {
         // A new table behind the paging-structure caches.
         guest.set(0x4000, 0x6000 | RW);
         guest.set(0x6030, 0xa000 | RW);
-        let seen = model.access(&guest.memory, 0x1000, 0x6000, LOAD, 0xa000);
+        let seen = model.access(&guest.memory, 0x1000, 0x6000, LOAD, Some(0xa000));
         assert_eq!((seen.missed, seen.fault), (Some((0x6030, Level::PTE)), false));
-        let seen = model.access(&guest.memory, 0x1000, 0x7000, LOAD, 0xb000);
+        let seen = model.access(&guest.memory, 0x1000, 0x7000, LOAD, Some(0xb000));
         assert!(seen.fault && seen.missed.is_none());
-        let seen = model.access(&guest.memory, 0x1000, 0x6000, LOAD, 0xc000);
+        let seen = model.access(&guest.memory, 0x1000, 0x6000, LOAD, Some(0xc000));
         assert!(seen.mismatch && seen.stale);
     }
 

@@ -8,7 +8,7 @@ use std::ffi::c_void;
 
 use tierscope_core::{Access, Time};
 use tierscope_hw::cache::{Cache, Request};
-use tierscope_wire::stats::{Block, Count, Switch};
+use tierscope_wire::stats::{Block, Count, Switch, switched_off};
 use tierscope_wire::touched::Marker;
 use tierscope_wire::{Producer, RawAccess, Reader, Record, TlbMiss};
 
@@ -17,7 +17,7 @@ use crate::memory::At;
 use crate::options::{Options, Part, WhenFull};
 use crate::run::Run;
 use crate::said::say;
-use crate::tlb::Model;
+use crate::tlb::{Model, Seen};
 
 /// The cache, and with it tiers and counters.
 pub const LLC: u32 = 1;
@@ -121,6 +121,8 @@ pub struct Vcpu {
     /// The model of its TLBs, once the number of levels is known.
     pub tlb: Option<Model>,
     accesses: u64,
+    /// The model was switched off.
+    forgets: bool,
 }
 
 impl Vcpu {
@@ -138,6 +140,7 @@ impl Vcpu {
             search: None,
             tlb: None,
             accesses: 0,
+            forgets: false,
         }
     }
 
@@ -153,28 +156,36 @@ impl Vcpu {
         self.accesses += 1;
         self.stats.add(Count::Accesses, 1);
         let of_interest = linear < KERNEL || !run.options.programs_only;
-        if PARTS & RAW != 0 && of_interest && Switch::Raw.is_on(run.stats) {
+        // Once an access, so that parts that are switched together see the same accesses.
+        let off = if PARTS & (RAW | TLB | TOUCHED) != 0 { switched_off(run.stats) } else { 0 };
+        if PARTS & RAW != 0 && of_interest && Switch::Raw.is_on(off) {
             self.record::<STORE>(run, info, linear, non_temporal);
         }
         if PARTS & (LLC | TLB | DEVICE) != 0 || self.search.is_some() {
-            let Some(at) = run.place_of::<STORE>(self, info, linear) else { return };
-            if self.search.is_some() {
+            let at = run.place_of::<STORE>(self, info, linear);
+            if let Some(at) = at
+                && self.search.is_some()
+            {
                 self.prove(run, linear, at);
             }
-            if PARTS & TLB != 0 {
-                self.translate::<STORE>(run, linear, at, of_interest);
+            if PARTS & TLB != 0 && of_interest {
+                let physical = at.map(|at| at.physical);
+                self.translate::<STORE>(run, linear, physical, Switch::Tlb.is_on(off));
             }
-            if PARTS & LLC != 0 {
+            if PARTS & LLC != 0
+                && let Some(at) = at
+            {
                 self.cache::<STORE>(run, at, non_temporal);
             }
         }
-        if PARTS & TOUCHED != 0 && of_interest && Switch::Touched.is_on(run.stats) {
+        if PARTS & TOUCHED != 0 && of_interest && Switch::Touched.is_on(off) {
             self.mark(run, linear);
         }
     }
 
     #[inline(always)]
     fn record<const STORE: bool>(&mut self, run: &Run, info: u32, linear: u64, non_temporal: bool) {
+        let space = self.space().unwrap_or(0);
         let Some(ring) = &mut self.raw else { return };
         let access = RawAccess {
             address: linear,
@@ -183,8 +194,17 @@ impl Vcpu {
             non_temporal,
             time: Time(run.clock.now()),
             cpu: self.number as u16,
+            space,
         };
         ring.push(&access, run, self.stats);
+    }
+
+    /// The number of the address space, as records of accesses have it; where TLBs are modelled.
+    #[inline(always)]
+    #[must_use]
+    pub fn space(&mut self) -> Option<u8> {
+        let root = self.registers?.root();
+        Some((self.tlb.as_mut()?.tag(root).number() & 63) as u8)
     }
 
     /// The root of the address space; user emulation has one, called 0.
@@ -201,37 +221,40 @@ impl Vcpu {
     }
 
     #[inline(always)]
-    fn translate<const STORE: bool>(&mut self, run: &Run, linear: u64, at: At, of_interest: bool) {
+    fn translate<const STORE: bool>(
+        &mut self,
+        run: &Run,
+        linear: u64,
+        physical: Option<u64>,
+        on: bool,
+    ) {
         let (Some(model), Some(root)) = (&mut self.tlb, self.registers.map(Registers::root)) else {
             return;
         };
-        let access = if STORE { Access::Store } else { Access::Load };
-        let seen = model.access(&run.memory, root, linear, access, at.physical);
-        if seen == crate::tlb::Seen::default() {
+        if !on {
+            self.forgets = true;
             return;
         }
-        self.missed(run, root, linear, seen, of_interest);
+        if std::mem::take(&mut self.forgets) {
+            model.forget();
+        }
+        let access = if STORE { Access::Store } else { Access::Load };
+        let seen = model.access(&run.memory, root, linear, access, physical);
+        if seen == Seen::default() {
+            return;
+        }
+        self.missed(run, root, linear, seen);
     }
 
-    fn missed(
-        &mut self,
-        run: &Run,
-        root: u64,
-        linear: u64,
-        seen: crate::tlb::Seen,
-        of_interest: bool,
-    ) {
+    fn missed(&mut self, run: &Run, root: u64, linear: u64, seen: Seen) {
         self.stats.add(Count::TlbStale, seen.stale.into());
         self.stats.add(Count::WalkMismatches, seen.mismatch.into());
         self.stats.add(Count::WalkFaults, seen.fault.into());
         let (Some((entry, level)), Some(ring)) = (seen.missed, &mut self.misses) else { return };
         self.stats.add(Count::TlbMisses, 1);
-        if of_interest && Switch::Tlb.is_on(run.stats) {
-            let time = Time(run.clock.now());
-            let miss =
-                TlbMiss { time, address: linear, entry, level, root, cpu: self.number as u16 };
-            ring.push(&miss, run, self.stats);
-        }
+        let time = Time(run.clock.now());
+        let miss = TlbMiss { time, address: linear, entry, level, root, cpu: self.number as u16 };
+        ring.push(&miss, run, self.stats);
     }
 
     #[inline(always)]

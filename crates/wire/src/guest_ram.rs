@@ -1,0 +1,67 @@
+//! Where a guest's RAM lies: physical addresses, and offsets in the files behind its nodes. Whoever has the files
+//! can walk the guest's page tables from outside.
+
+/// Physical address from which RAM goes on above the hole for devices.
+const ABOVE_HOLE: u64 = 1 << 32;
+
+/// A part of RAM that is contiguous in every respect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The node that holds it.
+    pub node: usize,
+    /// Its first byte in the node's file.
+    pub offset: u64,
+    /// Its first physical address.
+    pub physical: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// Bytes of RAM below the hole: hw/i386/pc_q35.c of QEMU, pc_q35_init.
+fn below_hole(ram: u64) -> u64 {
+    if ram >= 0xb000_0000 { 0x8000_0000 } else { 0xb000_0000 }
+}
+
+/// The RAM of QEMU's q35 machine whose nodes have so many bytes.
+#[must_use]
+pub fn q35(nodes: &[u64]) -> Vec<Piece> {
+    let low = below_hole(nodes.iter().sum());
+    let (mut first, mut pieces) = (0, Vec::new());
+    for (node, bytes) in nodes.iter().enumerate() {
+        let end = first + bytes;
+        for (from, to) in [(first, end.min(low)), (first.max(low), end)] {
+            if from < to {
+                let physical = if from < low { from } else { ABOVE_HOLE + (from - low) };
+                pieces.push(Piece { node, offset: from - first, physical, bytes: to - from });
+            }
+        }
+        first = end;
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn a_small_machine_has_no_hole() {
+        let piece = |node, physical| Piece { node, offset: 0, physical, bytes: GIB };
+        assert_eq!(q35(&[GIB, GIB]), [piece(0, 0), piece(1, GIB)]);
+    }
+
+    #[test]
+    fn beyond_2816_mib_ram_goes_on_above_4_gib() {
+        // 3 GiB: 2 GiB below the hole, so that node 1 lies on both sides of it
+        assert_eq!(
+            q35(&[GIB, 2 * GIB]),
+            [
+                Piece { node: 0, offset: 0, physical: 0, bytes: GIB },
+                Piece { node: 1, offset: 0, physical: GIB, bytes: GIB },
+                Piece { node: 1, offset: GIB, physical: 4 * GIB, bytes: GIB },
+            ]
+        );
+    }
+}

@@ -1,0 +1,25 @@
+set -e
+echo 0 >/proc/sys/kernel/numa_balancing
+# What it prints goes beside the results, a line a figure.
+probe() {
+    machine-probe "$@" | tee -a /out/speed.txt
+}
+for factor in $factors; do
+    probe calibrate --factor "$factor"
+    for kib in 512 65536; do
+        for node in 0 1; do
+            probe chase --node $node --kib $kib --millis "$millis"
+        done
+    done
+done
+machine-probe latency 1 0 >/dev/null
+for cap in $caps; do
+    for threads in 1 2; do
+        machine-probe bandwidth 1 "$cap" >/dev/null
+        echo "{\"cap\":$cap}" >>/out/speed.txt
+        probe stream --node 1 --kib 65536 --millis "$millis" --threads $threads
+        machine-probe bandwidth 1 0 >/dev/null
+    done
+done
+machine-probe stream --node 1 --kib 65536 --millis "$millis" --threads 2 >/out/unlimited.txt
+cat /out/unlimited.txt

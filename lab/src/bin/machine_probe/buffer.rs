@@ -1,0 +1,135 @@
+//! Memory on a node of one's choice, in pages of 4 KiB, and where its pages lie.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use tierscope_core::{Error, ErrorKind, Result};
+
+/// A page.
+pub(crate) const PAGE: usize = 4096;
+/// A line of the cache.
+pub(crate) const LINE: usize = 64;
+
+const MPOL_BIND: libc::c_long = 2;
+
+/// Anonymous memory.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    base: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the memory belongs to no thread; who shares it only reads it, by volatile loads.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+fn failed(what: &str) -> Error {
+    Error::new(ErrorKind::Io, what.to_owned()).cause(std::io::Error::last_os_error())
+}
+
+impl Buffer {
+    /// So many bytes on `node`, all of them written to.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn on(node: u32, bytes: usize) -> Result<Self> {
+        let bytes = bytes.next_multiple_of(PAGE);
+        let mask: [libc::c_ulong; 16] =
+            std::array::from_fn(
+                |word| {
+                    if word == node as usize / 64 { 1 << (node % 64) } else { 0 }
+                },
+            );
+        // SAFETY: a new mapping; what follows concerns it alone.
+        let base = unsafe {
+            let (protection, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let base = libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0);
+            if base == libc::MAP_FAILED {
+                return Err(failed("cannot map a buffer"));
+            }
+            libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE);
+            let bound =
+                libc::syscall(libc::SYS_mbind, base, bytes, MPOL_BIND, mask.as_ptr(), 1024, 0);
+            // One node, and a kernel without NUMA: there is nothing to bind to.
+            if bound != 0 && node != 0 {
+                return Err(failed("cannot bind a buffer to a node"));
+            }
+            base.cast::<u8>()
+        };
+        let buffer = Self { base, bytes };
+        (0..bytes / PAGE).for_each(|page| buffer.store(page * PAGE, page as u64 + 1));
+        Ok(buffer)
+    }
+
+    /// Bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Linear address of its first byte.
+    pub(crate) fn address(&self) -> u64 {
+        self.base as u64
+    }
+
+    /// Loads the word at a byte.
+    #[inline(always)]
+    pub(crate) fn load(&self, at: usize) -> u64 {
+        debug_assert!(at + 8 <= self.bytes);
+        // SAFETY: inside the mapping.
+        unsafe { self.base.add(at).cast::<u64>().read_volatile() }
+    }
+
+    /// Stores a word at a byte.
+    #[inline(always)]
+    pub(crate) fn store(&self, at: usize, value: u64) {
+        debug_assert!(at + 8 <= self.bytes);
+        // SAFETY: inside the mapping.
+        unsafe { self.base.add(at).cast::<u64>().write_volatile(value) }
+    }
+
+    /// Frame numbers of its pages (Documentation/admin-guide/mm/pagemap.rst: bits 0..55, present in bit 63).
+    ///
+    /// # Errors
+    /// They cannot be read, or a page is not there.
+    pub(crate) fn frames(&self) -> Result<Vec<u64>> {
+        let file = File::open("/proc/self/pagemap").map_err(|_| failed("/proc/self/pagemap"))?;
+        let mut bytes = vec![0; self.bytes / PAGE * 8];
+        file.read_exact_at(&mut bytes, self.address() / PAGE as u64 * 8)
+            .map_err(|_| failed("/proc/self/pagemap"))?;
+        let frame = |entry: &[u8]| {
+            let entry = u64::from_le_bytes(entry.try_into().unwrap_or_default());
+            (entry >> 63 == 1 && entry << 9 != 0).then_some(entry & ((1 << 55) - 1))
+        };
+        let frames: Option<Vec<u64>> = bytes.chunks(8).map(frame).collect();
+        frames.ok_or_else(|| {
+            Error::new(ErrorKind::Permission, "frames are not told").remedy("run as root")
+        })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `on`, used by nobody any more.
+        unsafe { libc::munmap(self.base.cast(), self.bytes) };
+    }
+}
+
+/// Lets this thread run on one CPU only.
+pub(crate) fn pin(cpu: usize) {
+    // SAFETY: a set of CPUs on the stack, of the size that is told.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+/// A generator of numbers (xorshift64*, Vigna).
+pub(crate) fn next(state: &mut u64) -> u64 {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+}

@@ -1,0 +1,237 @@
+//! Checks whose result is exact: what the machine counted against what was done.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tierscope_core::{
+    Counters, Error, ErrorKind, Filter, Key, Operand, Operator, ReadEffect, RequestKind, Result,
+    Rule, RuleId,
+};
+use tierscope_linux::TelemetryDevice;
+use tierscope_wire::device::Command as Ring;
+use tierscope_wire::stats::Switch;
+
+use crate::buffer::{Buffer, LINE, PAGE, next, pin};
+use crate::{device, ring};
+
+/// Far more lines than any cache here has ways for, in every set.
+const BEYOND_CACHE: usize = 64 << 20;
+
+/// Reads, by page of 4 KiB, of the whole of RAM.
+fn reads_by_page(frames: &[u64]) -> Rule {
+    let start = frames.iter().min().copied().unwrap_or(0) << 12;
+    let end = (frames.iter().max().copied().unwrap_or(0) + 1) << 12;
+    Rule {
+        filter: Filter { kind: RequestKind::Read, start, end },
+        key: Key { mask: u64::MAX, shift: 12 },
+        offset: Key::NONE,
+        update: (Operator::Add, Operand::Constant(1)),
+        notify: None,
+        on_read: ReadEffect::Reset(0),
+    }
+}
+
+fn states(rule: &Rule) -> usize {
+    ((rule.filter.end - rule.filter.start) >> 12) as usize
+}
+
+/// Counters by page.
+struct ByPage {
+    device: TelemetryDevice,
+    id: RuleId,
+    first: u64,
+    values: Vec<u64>,
+}
+
+impl ByPage {
+    fn of(frames: &[u64]) -> Result<Self> {
+        let rule = reads_by_page(frames);
+        let mut device = device(0)?;
+        let id = device.register(&rule)?;
+        Ok(Self { device, id, first: rule.filter.start >> 12, values: vec![0; states(&rule)] })
+    }
+
+    /// Reads all counters, which resets them; gives those of the frames.
+    fn take(&mut self, frames: &[u64]) -> Result<Vec<u64>> {
+        self.device.read(self.id, &mut self.values)?;
+        Ok(frames.iter().map(|frame| self.values[(frame - self.first) as usize]).collect())
+    }
+}
+
+/// Loads every line of a page once.
+#[inline(never)]
+fn touch(buffer: &Buffer, page: usize) {
+    for line in 0..PAGE / LINE {
+        std::hint::black_box(buffer.load(page * PAGE + line * LINE));
+    }
+}
+
+/// A page takes part in so many sweeps: three to eight.
+fn sweeps_of(page: usize) -> u64 {
+    3 + page as u64 % 6
+}
+
+/// Sweeps over 64 MiB, where each page takes part in as many as its number says: every load misses, so that every
+/// counter is 64 times that.
+pub(crate) fn counters() -> Result<(Value, bool)> {
+    pin(0);
+    let buffer = Buffer::on(0, BEYOND_CACHE)?;
+    let frames = buffer.frames()?;
+    let mut counters = ByPage::of(&frames)?;
+    counters.take(&frames)?;
+    // The first sweep counts nothing: it brings all pages out of the cache.
+    (0..frames.len()).for_each(|page| touch(&buffer, page));
+    counters.take(&frames)?;
+    for sweep in 0..8 {
+        (0..frames.len())
+            .filter(|page| sweep < sweeps_of(*page))
+            .for_each(|page| touch(&buffer, page));
+    }
+    let counted = counters.take(&frames)?;
+    let expected = |page: usize| sweeps_of(page) * (PAGE / LINE) as u64;
+    let wrong = (0..frames.len()).filter(|page| counted[*page] != expected(*page)).count();
+    let example = (0..frames.len()).find(|page| counted[*page] != expected(*page));
+    let value = json!({
+        "pages": frames.len(),
+        "counted": counted.iter().sum::<u64>(),
+        "expected": (0..frames.len()).map(expected).sum::<u64>(),
+        "wrong_pages": wrong,
+        "example": example.map(|page| json!({ "page": page, "counted": counted[page], "expected": expected(page) })),
+    });
+    Ok((value, wrong == 0))
+}
+
+/// Reads counters again and again, with a reset each time, while every CPU sweeps over memory of its own: in the end
+/// the readings must add up to the loads.
+pub(crate) fn doorbell(time: Duration) -> Result<(Value, bool)> {
+    let cpus = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let buffers: Vec<Buffer> =
+        (0..cpus).map(|_| Buffer::on(0, BEYOND_CACHE / 2)).collect::<Result<_>>()?;
+    let frames: Vec<u64> = buffers
+        .iter()
+        .map(Buffer::frames)
+        .collect::<Result<Vec<_>>>()?
+        .into_iter()
+        .flatten()
+        .collect();
+    let stop = AtomicBool::new(false);
+    // Everybody's pages leave the caches before the counters begin.
+    let sweep = |cpu: usize, until: &dyn Fn() -> bool| {
+        pin(cpu);
+        let mut loads = 0u64;
+        loop {
+            (0..buffers[cpu].bytes() / PAGE).for_each(|page| touch(&buffers[cpu], page));
+            loads += (buffers[cpu].bytes() / LINE) as u64;
+            if until() {
+                return loads;
+            }
+        }
+    };
+    on_all(cpus, |cpu| sweep(cpu, &|| true));
+    let mut counters = ByPage::of(&frames)?;
+    let (begun, mut sum, mut readings) = (Instant::now(), 0, 0u64);
+    let loads: u64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cpus)
+            .map(|cpu| {
+                scope.spawn({
+                    let (sweep, stop) = (&sweep, &stop);
+                    move || sweep(cpu, &|| stop.load(Acquire))
+                })
+            })
+            .collect();
+        while begun.elapsed() < time {
+            sum += counters.take(&frames)?.iter().sum::<u64>();
+            readings += 1;
+        }
+        stop.store(true, Release);
+        Ok::<u64, Error>(threads.into_iter().filter_map(|thread| thread.join().ok()).sum())
+    })?;
+    sum += counters.take(&frames)?.iter().sum::<u64>();
+    let value = json!({ "cpus": cpus, "readings": readings, "loads": loads, "counted": sum });
+    Ok((value, sum == loads && readings > 0))
+}
+
+fn on_all(cpus: usize, run: impl Fn(usize) -> u64 + Sync) {
+    std::thread::scope(|scope| {
+        let run = &run;
+        (0..cpus).for_each(|cpu| drop(scope.spawn(move || run(cpu))));
+    });
+}
+
+/// Raises interrupts from one thread while another waits in a read; nanoseconds of the device's clock from the
+/// doorbell to the first doorbell of who woke up.
+pub(crate) fn interrupt(times: usize) -> Result<(Value, bool)> {
+    let failed = |e: std::io::Error| Error::new(ErrorKind::Io, "/dev/tierscope_device").cause(e);
+    let mut file = File::open("/dev/tierscope_device").map_err(failed)?;
+    let (waiter, raiser) = (device(1)?, device(0)?);
+    let (told, tell) = std::sync::mpsc::channel();
+    let waiting = std::thread::spawn(move || -> Result<()> {
+        let mut words = [0; 16];
+        while file.read_exact(&mut words).is_ok() {
+            let now = waiter.client()?.ring(Ring::Ping, &[])?;
+            if told.send(now).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    });
+    let mut nanos = Vec::new();
+    for _ in 0..times {
+        let raised = raiser.client()?.ring(Ring::Interrupt, &[0])?;
+        match tell.recv_timeout(Duration::from_secs(5)) {
+            Ok(seen) => nanos.push(seen.saturating_sub(raised)),
+            Err(_) => break,
+        }
+    }
+    // The waiter sits in a read: it ends with the program.
+    drop(waiting);
+    nanos.sort_unstable();
+    let at = |share: usize| nanos.get(nanos.len() * share / 100).copied();
+    let value =
+        json!({ "raised": times, "seen": nanos.len(), "median_ns": at(50), "p99_ns": at(99) });
+    Ok((value, nanos.len() == times))
+}
+
+/// Loads and stores to random pages, all dirty before, while accesses and misses are recorded. The first line of the
+/// file is the buffer's address, then frame by frame.
+pub(crate) fn misses(pagemap: &Path, pages: u64, accesses: u64) -> Result<(Value, bool)> {
+    pin(0);
+    let buffer = Buffer::on(0, pages as usize * PAGE)?;
+    let frames = buffer.frames()?;
+    let mut text = format!("{:x}\n", buffer.address());
+    frames.iter().for_each(|frame| text += &format!("{frame:x}\n"));
+    let failed =
+        |e: std::io::Error| Error::new(ErrorKind::Io, pagemap.display().to_string()).cause(e);
+    std::fs::write(pagemap, text).map_err(failed)?;
+    // It lies in memory shared with the host: nothing of it may be under way while pages are recorded.
+    let _ = File::open(pagemap).map(|file| {
+        // SAFETY: a file that is open.
+        unsafe { libc::fsync(file.as_raw_fd()) }
+    });
+    let device = device(0)?;
+    let client = device.client()?;
+    let mut state = 42;
+    let all: u64 = Switch::ALL.iter().map(|switch| switch.bit()).sum();
+    client.ring(Ring::Switch, &[all & !(Switch::Raw.bit() | Switch::Tlb.bit())])?;
+    for _ in 0..accesses {
+        let number = next(&mut state);
+        let at = (number % pages) as usize * PAGE + (number >> 32) as usize % (PAGE / 8) * 8;
+        if number >> 60 == 0 {
+            buffer.store(at, number)
+        } else {
+            std::hint::black_box(buffer.load(at));
+        }
+    }
+    client.ring(Ring::Switch, &[all])?;
+    let space = client.ring(Ring::Space, &[])?;
+    Ok((
+        json!({ "pages": pages, "accesses": accesses, "space": space }),
+        ring(Ring::Ping, &[]).is_ok(),
+    ))
+}

@@ -1,0 +1,163 @@
+//! `machine-probe`: looks from the inside whether an instrumented virtual machine behaves as it was told to. Runs as
+//! root in the guest and prints one line of JSON.
+
+mod buffer;
+mod checks;
+mod speed;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use tierscope_core::Result;
+use tierscope_linux::TelemetryDevice;
+use tierscope_wire::device::Command as Ring;
+use tierscope_wire::stats::Count;
+
+/// Probe an instrumented virtual machine. Exit codes: 0 done, 1 a check failed, 2 wrong use.
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Nanoseconds of a load that waits for the one before it.
+    Chase(Load),
+    /// MiB a second of loads one after the other.
+    Stream(Load),
+    /// Measures node 0 without delay, and makes node 1 slower by a factor.
+    Calibrate {
+        /// Node 1 over node 0.
+        #[arg(long)]
+        factor: f64,
+        /// KiB that the chase goes over.
+        #[arg(long, default_value_t = 65536)]
+        kib: u64,
+    },
+    /// Sets the MiB a second of a node; 0 for no limit.
+    Bandwidth {
+        /// The node.
+        node: u64,
+        /// MiB a second.
+        mib_s: u64,
+    },
+    /// Sets the nanoseconds that misses on a node take longer.
+    Latency {
+        /// The node.
+        node: u64,
+        /// Nanoseconds.
+        nanos: u64,
+    },
+    /// A count of the plugin's.
+    Count {
+        /// Its name.
+        name: String,
+    },
+    /// Counters by page against a pattern that no cache holds.
+    Counters,
+    /// Readings of counters under traffic from all CPUs.
+    Doorbell {
+        /// Milliseconds.
+        #[arg(long, default_value_t = 1000)]
+        millis: u64,
+    },
+    /// Interrupts that reach a waiting program.
+    Interrupt {
+        /// How many.
+        #[arg(long, default_value_t = 200)]
+        times: usize,
+    },
+    /// Accesses to random pages while misses and accesses are recorded; the pages go to a file.
+    Misses {
+        /// Where page and frame numbers go.
+        #[arg(long)]
+        pagemap: std::path::PathBuf,
+        /// Pages.
+        #[arg(long, default_value_t = 8192)]
+        pages: u64,
+        /// Accesses.
+        #[arg(long, default_value_t = 300_000)]
+        accesses: u64,
+    },
+}
+
+#[derive(clap::Args)]
+struct Load {
+    /// Node that holds the memory.
+    #[arg(long, default_value_t = 0)]
+    node: u32,
+    /// KiB.
+    #[arg(long, default_value_t = 65536)]
+    kib: u64,
+    /// Milliseconds.
+    #[arg(long, default_value_t = 1000)]
+    millis: u64,
+    /// Programs at a time, each on a CPU of its own.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+}
+
+fn device(block: usize) -> Result<TelemetryDevice> {
+    TelemetryDevice::open(Path::new("/sys"), block)
+}
+
+fn ring(command: Ring, arguments: &[u64]) -> Result<u64> {
+    device(0)?.client()?.ring(command, arguments)
+}
+
+fn run(command: Command) -> Result<(serde_json::Value, bool)> {
+    let told = |value| Ok((value, true));
+    match command {
+        Command::Chase(load) => {
+            let nanos =
+                speed::chase(load.node, load.kib << 10, Duration::from_millis(load.millis))?;
+            told(serde_json::json!({ "node": load.node, "kib": load.kib, "ns": nanos }))
+        }
+        Command::Stream(load) => {
+            let time = Duration::from_millis(load.millis);
+            let mib_s = speed::stream(load.node, load.kib << 10, time, load.threads)?;
+            told(serde_json::json!({
+                "node": load.node, "kib": load.kib, "threads": load.threads, "mib_s": mib_s
+            }))
+        }
+        Command::Calibrate { factor, kib } => {
+            ring(Ring::Latency, &[0, 0])?;
+            ring(Ring::Latency, &[1, 0])?;
+            let base = speed::chase(0, kib << 10, Duration::from_millis(1500))?;
+            let spin = (base * (factor - 1.0)).round() as u64;
+            ring(Ring::Latency, &[1, spin])?;
+            told(serde_json::json!({ "factor": factor, "base_ns": base, "spin_ns": spin }))
+        }
+        Command::Bandwidth { node, mib_s } => {
+            told(serde_json::json!({ "was": ring(Ring::Bandwidth, &[node, mib_s])? }))
+        }
+        Command::Latency { node, nanos } => {
+            told(serde_json::json!({ "was": ring(Ring::Latency, &[node, nanos])? }))
+        }
+        Command::Count { name } => {
+            let known = Count::ALL.iter().find(|count| count.name() == name);
+            let which = known.map_or(u64::MAX, |count| *count as u64);
+            told(serde_json::json!({ "count": ring(Ring::Count, &[which])? }))
+        }
+        Command::Counters => checks::counters(),
+        Command::Doorbell { millis } => checks::doorbell(Duration::from_millis(millis)),
+        Command::Interrupt { times } => checks::interrupt(times),
+        Command::Misses { pagemap, pages, accesses } => checks::misses(&pagemap, pages, accesses),
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok((value, holds)) => {
+            println!("{value}");
+            ExitCode::from(u8::from(!holds))
+        }
+        Err(error) => {
+            eprintln!("machine-probe: {error}");
+            ExitCode::from(1)
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The instrumented virtual machine: the files that QEMU, its plugin and the lab share, QEMU's arguments, and who
+//! reads what the plugin records.
+//!
+//! A scenario asks for it with a table `[plugin]`, which the plugin reads itself (lab/plugin/src/options.rs); the lab
+//! adds where the files are. Three keys are the lab's own: `states`, `off`, `keep` ([`Wanted`]).
+
+mod interrupts;
+mod readers;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use serde::Serialize;
+use tierscope_wire::stats::{self, Count, Switch};
+use tierscope_wire::{device, touched};
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::paths;
+
+pub use readers::{Heard, Readers};
+
+/// Where shared files lie: in memory.
+const SHARED: &str = "/dev/shm";
+const PREFIX: &str = "tierscope-lab-";
+
+/// Bytes of the telemetry device's memory in front of its states.
+const REGISTERS: u64 = device::W_STATE as u64 * 8;
+
+/// What a scenario's `[plugin]` table asks of the lab.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Parts that are on.
+    pub parts: Vec<String>,
+    /// Counter states of the telemetry device, at least.
+    pub states: u64,
+    /// Parts that wait until the guest switches them on.
+    pub off: Vec<String>,
+    /// Rings whose records are kept in /out: `raw`, `tlb`.
+    pub keep: Vec<String>,
+    /// Of every ring.
+    pub ring_bytes: u64,
+    /// 2 MiB ranges of each bitmap.
+    pub slots: u64,
+}
+
+fn bad(cause: impl Into<String>) -> Error {
+    Error::new(Kind::Usage, "the scenario's table [plugin]", cause.into())
+}
+
+/// Takes a number out of a table.
+fn number(table: &mut toml::Table, key: &str, default: u64) -> Result<u64> {
+    match table.remove(key) {
+        None => Ok(default),
+        Some(toml::Value::Integer(number)) if number > 0 => Ok(number as u64),
+        Some(other) => Err(bad(format!("{key} = {other} is no number above 0"))),
+    }
+}
+
+fn words(value: Option<&toml::Value>, key: &str) -> Result<Vec<String>> {
+    let Some(value) = value else { return Ok(Vec::new()) };
+    let word = |value: &toml::Value| value.as_str().map(str::to_owned);
+    let all = value.as_array().map(|all| all.iter().map(word).collect::<Option<Vec<_>>>());
+    all.flatten().ok_or_else(|| bad(format!("{key} is no list of names")))
+}
+
+impl Wanted {
+    /// Takes the lab's keys out of the table; what is left is the plugin's.
+    ///
+    /// # Errors
+    /// A key that holds something else than it should.
+    pub fn take(table: &mut toml::Table) -> Result<Self> {
+        let (off, keep) = (table.remove("off"), table.remove("keep"));
+        let wanted = Wanted {
+            parts: words(table.get("parts"), "parts")?,
+            states: number(table, "states", 1 << 18)?,
+            off: words(off.as_ref(), "off")?,
+            keep: words(keep.as_ref(), "keep")?,
+            ring_bytes: number(&mut table.clone(), "ring_bytes", 64 << 20)?,
+            slots: number(&mut table.clone(), "touched_slots", 1 << 16)?,
+        };
+        wanted.switches()?;
+        match wanted.keep.iter().find(|name| !["raw", "tlb"].contains(&name.as_str())) {
+            Some(name) => Err(bad(format!("keep: there is no ring {name}"))),
+            None => Ok(wanted),
+        }
+    }
+
+    fn has(&self, part: &str) -> bool {
+        self.parts.iter().any(|name| name == part)
+    }
+
+    /// Bits of what is off at the start.
+    fn switches(&self) -> Result<u64> {
+        let bit = |name: &String| match name.as_str() {
+            "raw" => Ok(Switch::Raw.bit()),
+            "tlb" => Ok(Switch::Tlb.bit()),
+            "touched" => Ok(Switch::Touched.bit()),
+            "flush" => Ok(Switch::Flush.bit()),
+            other => Err(bad(format!("off: {other} cannot be switched"))),
+        };
+        self.off.iter().try_fold(0, |all, name| Ok(all | bit(name)?))
+    }
+}
+
+/// The shared files of one machine. They go with this.
+#[derive(Debug)]
+pub struct Files {
+    directory: PathBuf,
+    wanted: Wanted,
+    cpus: u32,
+    /// Bytes of each node.
+    nodes: Vec<u64>,
+}
+
+impl Files {
+    /// Makes the files for a machine of so many CPUs and nodes of so many bytes.
+    ///
+    /// # Errors
+    /// There is no room, or the table is wrong.
+    pub fn new(table: &toml::Table, cpus: u32, nodes: &[u64]) -> Result<Self> {
+        let mut table = table.clone();
+        let wanted = Wanted::take(&mut table)?;
+        let directory = Path::new(SHARED).join(format!("{PREFIX}{}", std::process::id()));
+        // One machine at a time, so that none of a run that failed is left.
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir(&directory).at(directory.display())?;
+        let files = Self { directory, wanted, cpus, nodes: nodes.to_vec() };
+        files.make()?;
+        files.write_options(table)?;
+        Ok(files)
+    }
+
+    fn make(&self) -> Result<()> {
+        for (node, bytes) in self.nodes.iter().enumerate() {
+            self.make_file(&format!("ram-{node}"), *bytes)?;
+        }
+        self.make_file("stats", stats::bytes_for(self.cpus))?;
+        let off = self.wanted.switches()?;
+        let region = readers::map(&self.path("stats"), stats::bytes_for(self.cpus))?;
+        stats::switches(region).map(|word| word.store(off, Relaxed));
+        if self.wanted.has("device") {
+            // A PCI region is a power of two.
+            self.make_file("device", (REGISTERS + self.wanted.states * 8).next_power_of_two())?;
+            interrupts::serve(&self.path("device.socket"), &self.path("device"))?;
+        }
+        for cpu in 0..self.cpus {
+            for part in ["raw", "tlb"].into_iter().filter(|part| self.wanted.has(part)) {
+                self.make_file(&format!("{part}-{cpu}"), self.wanted.ring_bytes)?;
+            }
+            if self.wanted.has("touched") {
+                self.make_file(&format!("touched-{cpu}"), touched::bytes_for(self.wanted.slots))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn make_file(&self, name: &str, bytes: u64) -> Result<()> {
+        let path = self.path(name);
+        File::create(&path).and_then(|file| file.set_len(bytes)).at(path.display())
+    }
+
+    fn write_options(&self, mut table: toml::Table) -> Result<()> {
+        let text = |path: PathBuf| toml::Value::String(path.display().to_string());
+        let node = |(number, bytes): (usize, &u64)| {
+            let mut node = toml::Table::new();
+            node.insert("path".into(), text(self.path(&format!("ram-{number}"))));
+            node.insert("bytes".into(), toml::Value::Integer(*bytes as i64));
+            toml::Value::Table(node)
+        };
+        table.insert("run".into(), text(self.directory.clone()));
+        table.insert(
+            "nodes".into(),
+            self.nodes.iter().enumerate().map(node).collect::<Vec<_>>().into(),
+        );
+        table.insert("cpus".into(), i64::from(self.cpus).into());
+        let path = self.path("options.toml");
+        fs::write(&path, table.to_string()).at(path.display())
+    }
+
+    /// A shared file.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Bytes of each node.
+    #[must_use]
+    pub fn nodes(&self) -> &[u64] {
+        &self.nodes
+    }
+
+    /// What the scenario wanted.
+    #[must_use]
+    pub fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
+    /// CPUs.
+    #[must_use]
+    pub fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// QEMU's arguments for the plugin and the device; memory is the topology's.
+    ///
+    /// # Errors
+    /// The plugin was not built.
+    pub fn qemu_args(&self) -> Result<Vec<String>> {
+        let plugin = plugin()?;
+        let options = self.path("options.toml");
+        let mut args = vec![
+            "-plugin".to_owned(),
+            format!("{},options={}", plugin.display(), options.display()),
+        ];
+        if self.wanted.has("device") {
+            let socket = self.path("device.socket");
+            args.extend([
+                "-chardev".to_owned(),
+                format!("socket,path={},id=tierscope", socket.display()),
+            ]);
+            args.extend([
+                "-device".to_owned(),
+                format!("ivshmem-doorbell,chardev=tierscope,vectors={}", interrupts::VECTORS),
+            ]);
+        }
+        Ok(args)
+    }
+
+    /// What was counted, what the plugin said, what was read from the rings.
+    ///
+    /// # Errors
+    /// The counts cannot be read.
+    pub fn result(&self, heard: &Heard) -> Result<Outcome> {
+        let region = readers::map(&self.path("stats"), stats::bytes_for(self.cpus))?;
+        let count = |count: &Count| (count.name(), stats::sum(region, *count));
+        let said = fs::read_to_string(self.path("plugin.log")).unwrap_or_default();
+        Ok(Outcome {
+            counts: Count::ALL.iter().map(count).collect(),
+            said: said.lines().map(str::to_owned).collect(),
+            read: heard.clone(),
+        })
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// `plugin.json` of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Counts of the plugin, over all vCPUs.
+    pub counts: std::collections::BTreeMap<&'static str, u64>,
+    /// Its lines.
+    pub said: Vec<String>,
+    /// What came out of the rings.
+    pub read: Heard,
+}
+
+/// The plugin that was built with this program.
+///
+/// # Errors
+/// It is not there.
+pub fn plugin() -> Result<PathBuf> {
+    let name = "libtierscope_plugin.so";
+    let built = paths::programs().map(|programs| programs.join(name)).filter(|path| path.exists());
+    built.ok_or_else(|| {
+        Error::new(Kind::Environment, name, "it is not beside this program")
+            .remedy("cargo build --workspace --lib")
+    })
+}
+
+/// Removes shared files of harnesses that were killed.
+pub fn sweep(alive: impl Fn(u32) -> bool) {
+    let Ok(entries) = fs::read_dir(SHARED) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(PREFIX).and_then(|pid| pid.parse().ok());
+        if owner.is_some_and(|pid| !alive(pid)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// The words of a shared file.
+pub(crate) type Words = &'static [AtomicU64];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> toml::Table {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_labs_keys_are_taken_and_the_plugins_stay() {
+        let mut asked = table(
+            "parts = ['llc', 'raw']\noff = ['raw']\nkeep = ['raw']\nstates = 5\nflush_us = 9",
+        );
+        let wanted = Wanted::take(&mut asked).unwrap();
+        assert_eq!((wanted.states, wanted.switches().unwrap()), (5, Switch::Raw.bit()));
+        assert_eq!(asked, table("parts = ['llc', 'raw']\nflush_us = 9"));
+    }
+
+    #[test]
+    fn what_no_lab_understands_is_refused() {
+        let error = |text: &str| Wanted::take(&mut table(text)).unwrap_err().to_string();
+        assert!(error("off = ['llc']").contains("llc cannot be switched"));
+        assert!(error("keep = ['touched']").contains("no ring touched"));
+        assert!(error("states = 'many'").contains("states"));
+        assert!(error("parts = 'llc'").contains("parts"));
+    }
+}

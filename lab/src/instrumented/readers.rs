@@ -1,0 +1,292 @@
+//! Threads that read the plugin's rings while the machine runs.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::Serialize;
+use tierscope_wire::guest_ram::{self, Piece};
+use tierscope_wire::{Consumer, RawAccess, Record, TlbMiss, ring};
+
+use super::{Files, Words};
+use crate::error::{Context, Error, Kind, Result};
+
+/// Maps a file's words for as long as the lab runs.
+///
+/// # Errors
+/// It cannot be mapped.
+pub(super) fn map(path: &Path, bytes: u64) -> Result<Words> {
+    let file = OpenOptions::new().read(true).write(true).open(path).at(path.display())?;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let base = unsafe {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, file.as_raw_fd(), 0)
+    };
+    if base == libc::MAP_FAILED {
+        return Err(std::io::Error::last_os_error()).at(path.display());
+    }
+    // SAFETY: mapped for good, page-aligned, accessed through atomics only.
+    unsafe { ring::region(base.cast(), bytes as usize) }
+        .map_err(|error| Error::new(Kind::Environment, path.display().to_string(), error))
+}
+
+/// What came out of the rings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Heard {
+    /// Records of accesses.
+    pub raw: u64,
+    /// Records of TLB misses.
+    pub tlb: u64,
+    /// Records that found their ring full.
+    pub lost: u64,
+    /// Why a ring could not be read to its end.
+    pub failed: Vec<String>,
+}
+
+impl Heard {
+    fn add(&mut self, other: Heard) {
+        self.raw += other.raw;
+        self.tlb += other.tlb;
+        self.lost += other.lost;
+        self.failed.extend(other.failed);
+    }
+}
+
+/// The guest's RAM as the lab has it mapped.
+#[derive(Clone, Debug)]
+pub(crate) struct Ram {
+    pieces: Vec<(Piece, Words)>,
+}
+
+impl Ram {
+    /// Maps the nodes' files.
+    pub(crate) fn open(files: &Files) -> Result<Self> {
+        let nodes: Vec<Words> = (files.nodes().iter().enumerate())
+            .map(|(node, bytes)| map(&files.path(&format!("ram-{node}")), *bytes))
+            .collect::<Result<_>>()?;
+        let pieces = guest_ram::q35(files.nodes()).into_iter();
+        Ok(Self { pieces: pieces.map(|piece| (piece, nodes[piece.node])).collect() })
+    }
+
+    /// The eight bytes at a physical address; 0 where no RAM is.
+    pub(crate) fn word(&self, physical: u64) -> u64 {
+        let inside = |piece: &Piece| physical.wrapping_sub(piece.physical) < piece.bytes;
+        let found = self.pieces.iter().find(|(piece, _)| inside(piece));
+        found.map_or(0, |(piece, words)| {
+            words[((physical - piece.physical + piece.offset) / 8) as usize].load(Relaxed)
+        })
+    }
+}
+
+/// What happens to the records of a ring.
+trait Keeper<R>: Send {
+    fn take(&mut self, records: &[R]) -> std::io::Result<()>;
+}
+
+/// Counts only.
+struct Counted;
+
+impl<R> Keeper<R> for Counted {
+    fn take(&mut self, _: &[R]) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes records as they are; those of TLB misses with the entry that the guest has there now.
+struct Kept {
+    file: BufWriter<File>,
+    ram: Ram,
+}
+
+fn write_words(file: &mut impl Write, words: &[u64]) -> std::io::Result<()> {
+    words.iter().try_for_each(|word| file.write_all(&word.to_le_bytes()))
+}
+
+impl Keeper<RawAccess> for Kept {
+    fn take(&mut self, records: &[RawAccess]) -> std::io::Result<()> {
+        let mut words = [0; RawAccess::WORDS];
+        records.iter().try_for_each(|record| {
+            record.write(&mut words);
+            write_words(&mut self.file, &words)
+        })
+    }
+}
+
+impl Keeper<TlbMiss> for Kept {
+    fn take(&mut self, records: &[TlbMiss]) -> std::io::Result<()> {
+        let mut words = [0; TlbMiss::WORDS + 1];
+        records.iter().try_for_each(|record| {
+            record.write(&mut words[..TlbMiss::WORDS]);
+            words[TlbMiss::WORDS] = self.ram.word(record.entry);
+            write_words(&mut self.file, &words)
+        })
+    }
+}
+
+/// Looks at an empty ring so often.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Reads a ring until its producer is done, or the machine is gone. Returns records and losses.
+fn follow<R: Record>(
+    words: Words,
+    keeper: &mut dyn Keeper<R>,
+    gone: &AtomicBool,
+) -> (u64, u64, Option<String>) {
+    let (mut read, mut lost, mut records) = (0, 0, Vec::new());
+    let mut consumer = loop {
+        match Consumer::<R>::attach(words) {
+            Ok(consumer) => break consumer,
+            Err(error) if gone.load(Acquire) => return (0, 0, Some(error.to_string())),
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    };
+    loop {
+        let last = gone.load(Acquire);
+        records.clear();
+        let drained = consumer.drain(&mut records);
+        read += records.len() as u64;
+        let kept = keeper.take(&records);
+        let drained = match (drained, kept) {
+            (Ok(drained), Ok(())) => drained,
+            (Err(error), _) => return (read, lost, Some(error.to_string())),
+            (_, Err(error)) => return (read, lost, Some(error.to_string())),
+        };
+        lost += drained.lost.0;
+        match (records.is_empty(), drained.done || last) {
+            (true, true) => return (read, lost, None),
+            (true, false) => std::thread::sleep(PAUSE),
+            (false, _) => {}
+        }
+    }
+}
+
+/// The threads.
+#[derive(Debug)]
+pub struct Readers {
+    threads: Vec<JoinHandle<Heard>>,
+    gone: Arc<AtomicBool>,
+}
+
+impl Readers {
+    /// Starts one for each ring; what is kept goes to `out`.
+    ///
+    /// # Errors
+    /// A ring cannot be mapped, or a file not be made.
+    pub fn start(files: &Files, out: &Path) -> Result<Self> {
+        let mut readers = Self { threads: Vec::new(), gone: Arc::default() };
+        for cpu in 0..files.cpus() {
+            if files.wanted().has("raw") {
+                let keeper: Box<dyn Keeper<RawAccess>> = match keep(files, out, "raw", cpu)? {
+                    Some(kept) => Box::new(kept),
+                    None => Box::new(Counted),
+                };
+                readers.spawn(files, &format!("raw-{cpu}"), keeper, |raw| Heard {
+                    raw,
+                    ..Heard::default()
+                })?;
+            }
+            if files.wanted().has("tlb") {
+                let keeper: Box<dyn Keeper<TlbMiss>> = match keep(files, out, "tlb", cpu)? {
+                    Some(kept) => Box::new(kept),
+                    None => Box::new(Counted),
+                };
+                readers.spawn(files, &format!("tlb-{cpu}"), keeper, |tlb| Heard {
+                    tlb,
+                    ..Heard::default()
+                })?;
+            }
+        }
+        Ok(readers)
+    }
+
+    fn spawn<R: Record + 'static>(
+        &mut self,
+        files: &Files,
+        name: &str,
+        mut keeper: Box<dyn Keeper<R>>,
+        heard: fn(u64) -> Heard,
+    ) -> Result<()> {
+        let words = map(&files.path(name), files.wanted().ring_bytes)?;
+        let (gone, name) = (Arc::clone(&self.gone), name.to_owned());
+        self.threads.push(std::thread::spawn(move || {
+            let (read, lost, failed) = follow::<R>(words, keeper.as_mut(), &gone);
+            let failed = failed.map(|cause| format!("{name}: {cause}")).into_iter().collect();
+            Heard { lost, failed, ..heard(read) }
+        }));
+        Ok(())
+    }
+
+    /// The machine is gone: what is still in the rings is read, then all is told.
+    #[must_use]
+    pub fn finish(self) -> Heard {
+        self.gone.store(true, Release);
+        let mut all = Heard::default();
+        for thread in self.threads {
+            match thread.join() {
+                Ok(heard) => all.add(heard),
+                Err(_) => all.failed.push("a reader died".into()),
+            }
+        }
+        all
+    }
+}
+
+fn keep(files: &Files, out: &Path, ring: &str, cpu: u32) -> Result<Option<Kept>> {
+    if !files.wanted().keep.iter().any(|name| name == ring) {
+        return Ok(None);
+    }
+    let path = out.join(format!("{ring}-{cpu}.bin"));
+    let file = BufWriter::new(File::create(&path).at(path.display())?);
+    Ok(Some(Kept { file, ram: Ram::open(files)? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+    use tierscope_core::Time;
+    use tierscope_wire::Producer;
+
+    fn access(address: u64) -> RawAccess {
+        RawAccess {
+            address,
+            size_log2: 3,
+            store: false,
+            non_temporal: false,
+            time: Time(0),
+            cpu: 0,
+            space: 0,
+        }
+    }
+
+    fn words(records: usize) -> Words {
+        let words = ring::bytes_for::<RawAccess>(records) / 8;
+        (0..words).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak()
+    }
+
+    #[test]
+    fn a_ring_is_read_to_its_end_and_losses_are_told() {
+        let words = words(4);
+        let gone = AtomicBool::new(false);
+        let mut producer = Producer::create(words).unwrap();
+        (0..6).for_each(|n| {
+            producer.push(&access(n));
+        });
+        drop(producer);
+        assert_eq!(follow::<RawAccess>(words, &mut Counted, &gone), (4, 2, None));
+    }
+
+    #[test]
+    fn a_machine_that_never_began_is_no_endless_wait() {
+        let gone = AtomicBool::new(true);
+        let (read, lost, failed) = follow::<RawAccess>(words(4), &mut Counted, &gone);
+        assert_eq!((read, lost), (0, 0));
+        assert!(failed.unwrap().contains("there is none"));
+    }
+}

@@ -1,0 +1,54 @@
+//! What a run of the scenario `machine` must show: exact counters, readings that lose nothing, interrupts that
+//! arrive, records of TLB misses that agree with the guest's page map and with a model of their own.
+
+pub mod bench;
+mod misses;
+mod naive;
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::progress::say;
+
+fn broken(cause: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Job, "the instrumented machine", cause)
+}
+
+fn json(path: &Path) -> Result<Value> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    serde_json::from_str(&text).map_err(|e| broken(format!("{}: {e}", path.display())))
+}
+
+fn same(what: &str, one: &Value, other: &Value) -> Result<()> {
+    match one == other && !one.is_null() {
+        true => Ok(()),
+        false => Err(broken(format!("{what}: {one} and {other} should be the same"))),
+    }
+}
+
+/// Holds what a run left in `out` against what must be.
+///
+/// # Errors
+/// Something does not hold.
+pub fn check(out: &Path) -> Result<()> {
+    let plugin = json(&out.join("plugin.json"))?;
+    same("vCPUs whose CR3 is proven", &plugin["counts"]["proven"], &2.into())?;
+    same("records lost", &plugin["counts"]["records_lost"], &0.into())?;
+    same("rings that failed", &plugin["read"]["failed"], &Value::Array(vec![]))?;
+    let counters = json(&out.join("counters.json"))?;
+    same("pages counted wrongly", &counters["wrong_pages"], &0.into())?;
+    let doorbell = json(&out.join("doorbell.json"))?;
+    same("counted and loaded under traffic", &doorbell["counted"], &doorbell["loads"])?;
+    let interrupt = json(&out.join("interrupt.json"))?;
+    same("interrupts raised and seen", &interrupt["raised"], &interrupt["seen"])?;
+    let found = misses::read(out)?;
+    found.check()?;
+    say(format!(
+        "{} of {} pages' records agree with the page map; {} misses, the model has {}",
+        found.agreeing, found.records, found.misses, found.expected
+    ));
+    Ok(())
+}

@@ -1,0 +1,310 @@
+//! `make bench-machine`: how slow a slow node is, whether counts are exact, what each part costs, in
+//! target/bench/machine.json.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::bench::{Bar, Row, row};
+use crate::chapters::{self, Chapter, Desk, number};
+use crate::error::{Context, Result};
+use crate::fetch;
+use crate::kernels::Matrix;
+use crate::paths;
+use crate::run::{self, Options};
+use crate::scenario::Scenario;
+
+use super::{broken, json, misses};
+
+/// The kernel of all rows.
+const KERNEL: &str = "6.12";
+
+const CHAPTERS: &[Chapter] = &[
+    Chapter { name: "slow node", measure: slow_node },
+    Chapter { name: "exact", measure: exact },
+    Chapter { name: "cost", measure: cost },
+];
+
+/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+///
+/// # Errors
+/// A chapter could not be measured; the others were.
+pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
+    chapters::run("machine", CHAPTERS, matrix, only)
+}
+
+/// Runs a scenario, with these parts if it should not be its own. Returns where /out was.
+fn boot(desk: &Desk<'_>, name: &str, parts: Option<&[&str]>) -> Result<PathBuf> {
+    let mut scenario = Scenario::load(name)?;
+    if let Some(parts) = parts {
+        scenario.set_parts(parts);
+    }
+    let label = parts.map_or_else(String::new, |parts| format!("-{}", parts.join("-")));
+    let out = paths::cache().join("out").join(format!("{name}{label}-{KERNEL}"));
+    let _ = fs::remove_dir_all(&out);
+    let kernel = fetch::tree(desk.matrix.kernel(KERNEL)?)?;
+    let options = Options { out: Some(out), quiet: true, ..Options::default() };
+    let done = run::run(&scenario, KERNEL, &kernel, &options)?;
+    run::judge(&format!("{name}{label}"), &done)?;
+    Ok(done.out)
+}
+
+fn lines(path: &Path) -> Result<Vec<Value>> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    let parse = |line: &str| {
+        serde_json::from_str(line).map_err(|e| broken(format!("{}: {e}", path.display())))
+    };
+    text.lines().map(parse).collect()
+}
+
+/// Latency by factor and bandwidth by cap.
+fn slow_node(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let out = boot(desk, "machine-speed", None)?;
+    rows_of_speed(&lines(&out.join("speed.txt"))?)
+}
+
+const SPEED: &str = "lab run machine-speed";
+
+/// What a chase found: node and KiB, nanoseconds.
+type Chases = Vec<((u64, u64), f64)>;
+
+fn rows_of_speed(lines: &[Value]) -> Result<Vec<Row>> {
+    let (mut rows, mut factor, mut cap, mut chases) = (Vec::new(), 0.0, 0.0, Chases::new());
+    for line in lines {
+        if line.get("factor").is_some() {
+            factor = number(line, "/factor")?;
+            let name = format!("slow node: factor {factor}: nanoseconds added to a miss");
+            rows.push(row(name, number(line, "/spin_ns")?, "ns", Bar::None, SPEED));
+            chases.clear();
+        } else if line.get("cap").is_some() {
+            cap = number(line, "/cap")?;
+        } else if line.get("mib_s").is_some() {
+            let threads = number(line, "/threads")?;
+            let name =
+                format!("slow node: cap {cap} MiB/s: reached by {threads} vCPUs, over the cap");
+            rows.push(row(
+                name,
+                number(line, "/mib_s")? / cap,
+                "ratio",
+                Bar::Around(1.0, 0.1),
+                SPEED,
+            ));
+        } else {
+            let place = (number(line, "/node")? as u64, number(line, "/kib")? as u64);
+            chases.push((place, number(line, "/ns")?));
+            if chases.len() == 4 {
+                rows.extend(rows_of_factor(factor, &chases)?);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn rows_of_factor(factor: f64, chases: &Chases) -> Result<Vec<Row>> {
+    let at = |node, kib| {
+        let found = chases.iter().find(|(place, _)| *place == (node, kib)).map(|(_, nanos)| *nanos);
+        found.ok_or_else(|| broken(format!("no chase of {kib} KiB on node {node}")))
+    };
+    let beyond = at(1, 65536)? / at(0, 65536)?;
+    let inside = at(1, 512)? / at(0, 512)?;
+    let name = |what: &str| format!("slow node: factor {factor}: {what}");
+    Ok(vec![
+        row(name("node 0, 64 MiB"), at(0, 65536)?, "ns", Bar::None, SPEED),
+        row(name("node 1, 64 MiB"), at(1, 65536)?, "ns", Bar::None, SPEED),
+        row(
+            name("node 1 over node 0, beyond the cache"),
+            beyond,
+            "ratio",
+            Bar::Around(factor, factor * 0.1),
+            SPEED,
+        ),
+        row(
+            name("node 1 over node 0, inside the cache"),
+            inside,
+            "ratio",
+            Bar::Around(1.0, 0.1),
+            SPEED,
+        ),
+    ])
+}
+
+/// Counters, readings, interrupts, TLB misses.
+fn exact(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let out = boot(desk, "machine", None)?;
+    let command = "lab test --only 'instrumented machine'";
+    let of = |file: &str, pointer: &str| number(&json(&out.join(file))?, pointer);
+    let found = misses::read(&out)?;
+    let share = |part: u64, whole: u64| part as f64 / whole as f64;
+    let exactly = Bar::Around(1.0, 0.0);
+    Ok(vec![
+        row(
+            "exact: counters by page, wrong of 16,384".into(),
+            of("counters.json", "/wrong_pages")?,
+            "pages",
+            Bar::Most(0.0),
+            command,
+        ),
+        row(
+            "exact: readings with reset under traffic of two vCPUs, counted over loaded".into(),
+            of("doorbell.json", "/counted")? / of("doorbell.json", "/loads")?,
+            "ratio",
+            exactly,
+            command,
+        ),
+        row(
+            "exact: readings in that second".into(),
+            of("doorbell.json", "/readings")?,
+            "readings",
+            Bar::None,
+            command,
+        ),
+        row(
+            "exact: interrupts seen, of 200".into(),
+            of("interrupt.json", "/seen")?,
+            "interrupts",
+            Bar::Least(200.0),
+            command,
+        ),
+        row(
+            "exact: doorbell to program, median".into(),
+            of("interrupt.json", "/median_ns")? / 1e3,
+            "µs",
+            Bar::None,
+            command,
+        ),
+        row(
+            "exact: doorbell to program, p99".into(),
+            of("interrupt.json", "/p99_ns")? / 1e3,
+            "µs",
+            Bar::None,
+            command,
+        ),
+        row(
+            "exact: TLB misses recorded".into(),
+            found.misses as f64,
+            "records",
+            Bar::None,
+            command,
+        ),
+        row(
+            "exact: TLB misses that agree with the page map".into(),
+            share(found.agreeing, found.records),
+            "share",
+            exactly,
+            command,
+        ),
+        row(
+            "exact: TLB misses over those of a naive model".into(),
+            share(found.misses, found.expected),
+            "ratio",
+            exactly,
+            command,
+        ),
+    ])
+}
+
+/// What the row is called, and which parts are on.
+const STEPS: &[(&str, &[&str])] = &[
+    ("plain emulation", &[]),
+    ("cache", &["llc"]),
+    ("cache and tiers", &["llc", "tiers"]),
+    ("cache, tiers, counters", &["llc", "tiers", "device", "counters"]),
+    ("cache and TLB misses", &["llc", "tlb"]),
+    ("raw trace", &["raw"]),
+];
+
+/// Slow-down by part.
+fn cost(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let (mut rows, mut plain) = (Vec::new(), None);
+    for (step, parts) in STEPS {
+        let out = boot(desk, "machine-cost", Some(parts))?;
+        let figures = Cost::read(&out)?;
+        let base = *plain.get_or_insert(figures);
+        let command = format!("lab run machine-cost --parts '{}'", parts.join(","));
+        rows.extend(figures.rows(step, base, &command));
+        if step.starts_with("raw") {
+            rows.extend(rows_of_trace(figures, &out, &command)?);
+        }
+    }
+    Ok(rows)
+}
+
+#[derive(Clone, Copy)]
+struct Cost {
+    stream: f64,
+    chase: f64,
+    redis: f64,
+}
+
+impl Cost {
+    fn read(out: &Path) -> Result<Self> {
+        let of = |file: &str, pointer: &str| number(&json(&out.join(file))?, pointer);
+        Ok(Cost {
+            stream: of("stream.json", "/mib_s")?,
+            chase: of("chase.json", "/ns")?,
+            redis: of("load.json", "/operations_per_second")?,
+        })
+    }
+
+    fn rows(self, step: &str, plain: Cost, command: &str) -> Vec<Row> {
+        let bar = if step == "cache and tiers" { Bar::Most(10.0) } else { Bar::None };
+        let name = |what: &str| format!("cost: {step}: {what}");
+        vec![
+            row(name("sequential loads, a line each"), self.loads(), "M/s", Bar::None, command),
+            row(name("sequential loads, slow-down"), plain.stream / self.stream, "x", bar, command),
+            row(name("dependent loads, slow-down"), self.chase / plain.chase, "x", bar, command),
+            row(name("Redis GET, slow-down"), plain.redis / self.redis, "x", bar, command),
+        ]
+    }
+
+    /// Millions of sequential loads a second.
+    fn loads(self) -> f64 {
+        self.stream * f64::from(1 << 20) / 64.0 / 1e6
+    }
+}
+
+/// The loop of sequential loads makes a record a load, and nothing else.
+fn rows_of_trace(figures: Cost, out: &Path, command: &str) -> Result<Vec<Row>> {
+    let plugin = json(&out.join("plugin.json"))?;
+    let records = number(&plugin, "/counts/records")? / 1e6;
+    let lost = number(&plugin, "/counts/records_lost")?;
+    let name = |what: &str| format!("cost: raw trace: {what}");
+    Ok(vec![
+        row(name("records of the whole run"), records, "M", Bar::None, command),
+        row(
+            name("records in the loop of loads"),
+            figures.loads(),
+            "M/s",
+            Bar::Least(40.0),
+            command,
+        ),
+        row(name("lost in the whole run"), lost, "records", Bar::Most(0.0), command),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn factors_and_caps_become_ratios() {
+        let chase = |node: u64, kib: u64, ns: f64| json!({ "node": node, "kib": kib, "ns": ns });
+        let lines = [
+            json!({ "factor": 2.0, "base_ns": 50.0, "spin_ns": 50 }),
+            chase(0, 512, 10.0),
+            chase(1, 512, 10.5),
+            chase(0, 65536, 50.0),
+            chase(1, 65536, 115.0),
+            json!({ "cap": 100 }),
+            json!({ "node": 1, "kib": 65536, "threads": 2, "mib_s": 95.0 }),
+        ];
+        let rows = rows_of_speed(&lines).unwrap();
+        let judged: Vec<(f64, bool)> = rows.iter().map(|row| (row.value, row.holds)).collect();
+        assert_eq!(
+            judged,
+            [(50.0, true), (50.0, true), (115.0, true), (2.3, false), (1.05, true), (0.95, true)]
+        );
+    }
+}
