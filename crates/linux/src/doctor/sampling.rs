@@ -4,12 +4,14 @@ use super::{Check, Finding, Scene};
 
 const GROUP: &str = "samples";
 
-pub(super) fn checks() -> [Check<()>; 3] {
+pub(super) fn checks() -> [Check<()>; 5] {
     let group = GROUP;
     [
         Check { id: "pmu", group, title: "performance counters", look: pmu },
         Check { id: "precise-samples", group, title: "sampled addresses", look: precise },
         Check { id: "perf-access", group, title: "use of perf events", look: access },
+        Check { id: "telemetry-device", group, title: "telemetry device", look: telemetry },
+        Check { id: "tlb-misses", group, title: "records of TLB misses", look: tlb_misses },
     ]
 }
 
@@ -72,6 +74,38 @@ fn access(scene: &Scene, (): &()) -> Finding {
     }
 }
 
+const INSTRUMENTED: &str = "run in the lab's instrumented virtual machine (lab/README.md)";
+
+fn telemetry(scene: &Scene, (): &()) -> Finding {
+    let Some(function) = crate::telemetry::find(&scene.path("/sys")) else {
+        return Finding::missing("no memory controller here counts for others", INSTRUMENTED);
+    };
+    let name = function.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if !super::control::has(scene, super::control::CAP_SYS_ADMIN) {
+        return Finding::forbidden(format!("PCI function {name}"), "run as root");
+    }
+    match scene.exists("/dev/tierscope_device") {
+        true => Finding::present(format!("PCI function {name}, with interrupts")),
+        false => Finding::limited(
+            format!("PCI function {name}, without interrupts"),
+            "load the lab's module: insmod tierscope_device.ko",
+        ),
+    }
+}
+
+fn tlb_misses(scene: &Scene, (): &()) -> Finding {
+    match crate::telemetry::find(&scene.path("/sys")) {
+        Some(_) if scene.exists("/dev/tierscope_device") => {
+            Finding::present("by the instrumented virtual machine, if its part `tlb` is on")
+        }
+        Some(_) => Finding::limited(
+            "without the module that tells whose they are",
+            "load the lab's module: insmod tierscope_device.ko",
+        ),
+        None => Finding::missing("no processor tells them", INSTRUMENTED),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::doctor::Verdict::{Forbidden, Limited, Missing, Present};
@@ -81,6 +115,9 @@ mod tests {
     fn every_verdict_is_given() {
         const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
         const ROOT: (&str, &str) = ("/proc/self/status", "CapEff:\t000001ffffffffff\n");
+        const VENDOR: (&str, &str) = ("/sys/bus/pci/devices/0000:00:03.0/vendor", "0x1af4\n");
+        const DEVICE: (&str, &str) = ("/sys/bus/pci/devices/0000:00:03.0/device", "0x1110\n");
+        const DRIVER: (&str, &str) = ("/dev/tierscope_device", "");
         const CPU: &str = "/sys/bus/event_source/devices/cpu/caps/max_precise";
         judge(
             &[
@@ -100,6 +137,13 @@ mod tests {
                 ("perf-access", &[(PARANOID, "2\n")], Limited, "one's own"),
                 ("perf-access", &[(PARANOID, "3\n")], Forbidden, "CAP_PERFMON"),
                 ("perf-access", &[], Missing, "CONFIG_PERF_EVENTS"),
+                ("telemetry-device", &[], Missing, "lab/README.md"),
+                ("telemetry-device", &[VENDOR, DEVICE], Forbidden, "0000:00:03.0"),
+                ("telemetry-device", &[VENDOR, DEVICE, ROOT], Limited, "without interrupts"),
+                ("telemetry-device", &[VENDOR, DEVICE, ROOT, DRIVER], Present, "with interrupts"),
+                ("tlb-misses", &[], Missing, "no processor"),
+                ("tlb-misses", &[VENDOR, DEVICE], Limited, "whose they are"),
+                ("tlb-misses", &[VENDOR, DEVICE, DRIVER], Present, "part `tlb`"),
             ],
             Tree::machine,
         );
