@@ -62,6 +62,7 @@ bench-sim: build ## the simulated machine: speed, accuracy, exactness, beside a 
 	@$(LAB) bench sim
 
 bench-machine: build ## the instrumented virtual machine: slow node, exactness, cost of each part: target/bench/machine.json, resumable
+	@scripts/setup.sh bench
 	@$(LAB) bench machine
 
 clean: ## remove everything that was built, fetched and recorded

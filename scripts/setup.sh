@@ -16,6 +16,7 @@ needs=(
     ldd:libc-bin
     sparse:sparse
     qemu-system-x86_64:qemu-system-x86
+    qemu-x86_64:qemu-user
     busybox:busybox-static
     chromium-headless-shell:chromium-headless-shell
     dkms:dkms
@@ -27,6 +28,12 @@ needs=(
     /usr/lib/x86_64-linux-gnu/libssl.so.3:libssl3
     /etc/ssl/certs/ca-certificates.crt:ca-certificates
 )
+# Only what benches compare with: `setup.sh bench`.
+peers=(
+    valgrind:valgrind
+    python3:python3-minimal
+)
+[ "${1:-}" = bench ] && needs+=("${peers[@]}")
 # The oldest Rust that builds tierscope; Debian 12 has a newer one for its browsers.
 rust_minor=88
 rust_packages=(rustc-web cargo-web rust-web-clippy rustfmt-web)

@@ -41,6 +41,8 @@ pub struct Wanted {
     pub keep: Vec<String>,
     /// Of every ring.
     pub ring_bytes: u64,
+    /// The guest reads the rings of TLB misses itself.
+    pub guest_rings: bool,
     /// 2 MiB ranges of each bitmap.
     pub slots: u64,
 }
@@ -78,6 +80,7 @@ impl Wanted {
             off: words(off.as_ref(), "off")?,
             keep: words(keep.as_ref(), "keep")?,
             ring_bytes: number(&mut table.clone(), "ring_bytes", 64 << 20)?,
+            guest_rings: table.get("guest_rings").is_some_and(|on| on.as_bool() == Some(true)),
             slots: number(&mut table.clone(), "touched_slots", 1 << 16)?,
         };
         wanted.switches()?;
@@ -89,6 +92,11 @@ impl Wanted {
 
     fn has(&self, part: &str) -> bool {
         self.parts.iter().any(|name| name == part)
+    }
+
+    /// Whether the lab reads a ring, not the guest.
+    fn is_read_here(&self, ring: &str) -> bool {
+        self.has(ring) && !(ring == "tlb" && self.guest_rings)
     }
 
     /// Bits of what is off at the start.
@@ -141,12 +149,11 @@ impl Files {
         let region = readers::map(&self.path("stats"), stats::bytes_for(self.cpus))?;
         stats::switches(region).map(|word| word.store(off, Relaxed));
         if self.wanted.has("device") {
-            // A PCI region is a power of two.
-            self.make_file("device", (REGISTERS + self.wanted.states * 8).next_power_of_two())?;
+            self.make_file("device", self.device_bytes())?;
             interrupts::serve(&self.path("device.socket"), &self.path("device"))?;
         }
         for cpu in 0..self.cpus {
-            for part in ["raw", "tlb"].into_iter().filter(|part| self.wanted.has(part)) {
+            for part in ["raw", "tlb"].into_iter().filter(|part| self.wanted.is_read_here(part)) {
                 self.make_file(&format!("{part}-{cpu}"), self.wanted.ring_bytes)?;
             }
             if self.wanted.has("touched") {
@@ -154,6 +161,13 @@ impl Files {
             }
         }
         Ok(())
+    }
+
+    /// A PCI region is a power of two.
+    fn device_bytes(&self) -> u64 {
+        let rings =
+            if self.wanted.guest_rings { self.wanted.ring_bytes * u64::from(self.cpus) } else { 0 };
+        (REGISTERS + self.wanted.states * 8 + rings).next_power_of_two()
     }
 
     fn make_file(&self, name: &str, bytes: u64) -> Result<()> {

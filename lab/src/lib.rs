@@ -30,4 +30,5 @@ pub mod sim;
 pub mod suite;
 pub mod support;
 pub mod topology;
+pub mod user;
 pub mod vm;

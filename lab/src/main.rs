@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use tierscope_lab::error::Result;
+use tierscope_lab::error::{Error, Kind, Result};
 use tierscope_lab::fetch::{self, Tree};
 use tierscope_lab::kernels::Matrix;
 use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
 use tierscope_lab::{
-    accuracy, bench, first_light, kbuild, machine, progress, see, show, sim, suite, support,
+    accuracy, bench, first_light, kbuild, machine, progress, see, show, sim, suite, support, user,
 };
 
 /// Run tierscope on real kernels in QEMU (TCG).
@@ -67,6 +67,21 @@ enum Verb {
         /// see: seconds of each instrument instead of the case's.
         #[arg(long)]
         seconds: Option<u32>,
+    },
+    /// Run an unmodified program under QEMU and the plugin, and tell what was seen.
+    Trace {
+        /// Parts of the plugin, by comma: llc, raw, touched.
+        #[arg(long, value_delimiter = ',', default_value = "raw")]
+        parts: Vec<String>,
+        /// Rings whose records are kept, by comma: raw.
+        #[arg(long, value_delimiter = ',')]
+        keep: Vec<String>,
+        /// Where plugin.json, mappings.log and kept records go.
+        #[arg(short, long, default_value = "target/lab/out/trace")]
+        out: std::path::PathBuf,
+        /// Program and arguments.
+        #[arg(last = true, required = true)]
+        program: Vec<String>,
     },
     /// Compare a recording with the truth beside it (DIR/redis, DIR/truth.json).
     Accuracy {
@@ -191,6 +206,9 @@ fn dispatch(verb: Verb) -> Result<()> {
             machine::bench::bench(&matrix, &only)
         }
         Verb::Bench { .. } => bench::light(&matrix),
+        Verb::Trace { parts, keep, out, program } => {
+            trace(user::Program { words: program, parts, keep, quiet: false }, &out)
+        }
         Verb::Accuracy { dir } => {
             println!("{}", accuracy::measure(&dir)?);
             Ok(())
@@ -221,6 +239,19 @@ fn test(matrix: &Matrix, only: &str) -> Result<()> {
     let tree = |name: &str| Ok((name.to_owned(), kernel(matrix, name)?));
     let kernels = matrix.names().into_iter().map(tree).collect::<Result<Vec<_>>>()?;
     suite::run_all(matrix, &kernels, only)
+}
+
+fn trace(program: user::Program, out: &std::path::Path) -> Result<()> {
+    let ended = program.run(out)?;
+    let failed =
+        ended.outcome.as_ref().map(|outcome| outcome.read.failed.clone()).unwrap_or_default();
+    let counts = ended.outcome.map(|outcome| outcome.counts);
+    println!("{}", serde_json::json!({ "seconds": ended.seconds, "counts": counts }));
+    match (ended.status.success(), failed.as_slice()) {
+        (true, []) => Ok(()),
+        (false, _) => Err(Error::new(Kind::Job, program.words.join(" "), ended.status)),
+        (true, [cause, ..]) => Err(Error::new(Kind::Job, "a ring", cause)),
+    }
 }
 
 fn modules(matrix: &Matrix) -> Result<()> {

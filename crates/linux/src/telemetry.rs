@@ -1,5 +1,5 @@
 //! The telemetry device of an instrumented virtual machine: found among the PCI functions, mapped through sysfs,
-//! and used as counters.
+//! and used as counters, and as a source of every TLB miss.
 //!
 //! Layout and commands: [`tierscope_wire::device`]. Mapping it needs root.
 
@@ -8,9 +8,13 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
-use tierscope_core::{Counters, Error, ErrorKind, Notice, Result, Rule, RuleId, Time};
-use tierscope_wire::device::{Client, Command, PCI_ID, encode};
+use tierscope_core::{
+    Access, Addr, Counters, Error, ErrorKind, Lost, Notice, Result, Rule, RuleId, Sample, Samples,
+    SpaceId, Time,
+};
+use tierscope_wire::device::{Client, Command, PCI_ID, encode, rings};
 use tierscope_wire::ring::region;
+use tierscope_wire::{Consumer, TlbMiss};
 
 /// The PCI function that carries the device; `None` if this machine has none.
 #[must_use]
@@ -170,6 +174,97 @@ impl Drop for TelemetryDevice {
     fn drop(&mut self) {
         let ids: Vec<RuleId> = self.rules.iter().map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| drop(self.unregister(id)));
+    }
+}
+
+/// Records of TLB misses of processes: samples of every miss, not of one in so many. A record does not tell loads from
+/// stores: all are given as loads.
+#[derive(Debug)]
+pub struct TlbMisses {
+    /// One a CPU. What they read stays mapped until the program ends.
+    rings: Vec<Consumer<'static, TlbMiss>>,
+    /// Physical addresses of top tables, and whose they are.
+    roots: Vec<(u64, SpaceId)>,
+    batch: Vec<TlbMiss>,
+}
+
+impl TlbMisses {
+    /// Opens the rings of the device below `sys`, for processes by the address of their top table
+    /// ([`root_of`]). One reader at a time.
+    ///
+    /// # Errors
+    /// There is no device, or no rings in it.
+    pub fn open(sys: &Path, roots: Vec<(u64, SpaceId)>) -> Result<Self> {
+        let missing = |cause: &str| {
+            Error::new(ErrorKind::Missing, "there are no records of TLB misses")
+                .cause(cause)
+                .remedy("start the machine with parts `device`, `tlb`, and guest_rings = true")
+        };
+        let function = find(sys).ok_or_else(|| missing("no PCI function is a telemetry device"))?;
+        let mapped = Mapped::new(&function.join("resource2"))?;
+        Client::attach(mapped.words()?, 0)?;
+        // SAFETY: the mapping is never taken back, see below; only atomics access it.
+        let words: &'static [AtomicU64] = unsafe { region(mapped.base.cast(), mapped.bytes) }?;
+        std::mem::forget(mapped);
+        let rings: Vec<_> =
+            rings(words).into_iter().map(Consumer::attach).collect::<Result<_>>()?;
+        match rings.is_empty() {
+            true => Err(missing("the device's memory holds none")),
+            false => Ok(Self { rings, roots, batch: Vec::new() }),
+        }
+    }
+}
+
+impl Samples for TlbMisses {
+    fn drain(&mut self, out: &mut Vec<Sample>) -> Lost {
+        self.batch.clear();
+        let batch = &mut self.batch;
+        let lost = self
+            .rings
+            .iter_mut()
+            .map(|ring| ring.drain(batch).map_or(0, |drained| drained.lost.0))
+            .sum();
+        self.batch.sort_by_key(|miss| miss.time);
+        let sample = |miss: &TlbMiss| {
+            let (_, space) = self.roots.iter().find(|(root, _)| *root == miss.root)?;
+            Some(Sample {
+                time: miss.time,
+                at: Addr { space: *space, at: miss.address },
+                access: Access::Load,
+                core: miss.cpu.into(),
+                tier: None,
+            })
+        };
+        out.extend(self.batch.iter().filter_map(sample));
+        Lost(lost)
+    }
+}
+
+/// `_IOWR('T', 0x80, __u64)`: lab/kmod/device/tierscope_device.c.
+const ROOT: libc::c_ulong = 3 << 30 | 8 << 16 | (b'T' as libc::c_ulong) << 8 | 0x80;
+
+/// The physical address of a process's top table, by which records of TLB misses name it.
+///
+/// # Errors
+/// The lab's module is not loaded, or there is no such process.
+pub fn root_of(pid: u32) -> Result<u64> {
+    let path = "/dev/tierscope_device";
+    let failed = |cause: std::io::Error| {
+        let kind = match cause.kind() {
+            std::io::ErrorKind::NotFound => ErrorKind::Missing,
+            std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+            _ => ErrorKind::Gone,
+        };
+        Error::new(kind, format!("cannot ask {path} for process {pid}"))
+            .cause(cause)
+            .remedy("load the lab's module tierscope_device, run as root")
+    };
+    let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+    let mut value = u64::from(pid);
+    // SAFETY: the ioctl reads and writes eight bytes at `value`.
+    match unsafe { libc::ioctl(file.as_raw_fd(), ROOT, &raw mut value) } {
+        0 => Ok(value),
+        _ => Err(failed(std::io::Error::last_os_error())),
     }
 }
 

@@ -5,13 +5,14 @@
 //!
 //! ```text
 //!   0x0000  magic    0x0008 version    0x0010 states there are    0x0018 rules there may be
+//!   0x0020  first byte of the rings of TLB misses, 0 for none    0x0028 bytes of each    0x0030 how many
 //!   0x0040  notices written, by the device    0x0048 notices that found no room
 //!   0x0080  notices read, by the driver
 //!   0x1000  128 notices of four words: rule, nanoseconds, state, its value
 //!   0x2000  eight command blocks of 4 KiB:
 //!             word 0 doorbell   word 1 answer   word 2 result   word 3 doorbells answered
 //!             words 8..24 arguments   words 24..512 reply
-//!   0xa000  the states, a word each
+//!   0xa000  the states, a word each; behind them the rings ([`crate::ring`]), one a CPU
 //! ```
 //!
 //! A client takes a block for itself, writes arguments, then the command into the doorbell; the device answers
@@ -37,6 +38,12 @@ pub const W_VERSION: usize = 1;
 pub const W_STATES: usize = 2;
 /// Rules that there may be.
 pub const W_RULES: usize = 3;
+/// First byte of the rings of TLB misses.
+pub const W_RINGS: usize = 4;
+/// Bytes of each ring.
+pub const W_RING_BYTES: usize = 5;
+/// How many rings.
+pub const W_RING_COUNT: usize = 6;
 /// Notices written.
 pub const W_NOTICES: usize = 8;
 /// Notices that found no room.
@@ -241,6 +248,18 @@ pub fn decode(words: &[u64; RULE_WORDS]) -> Option<Rule> {
     })
 }
 
+/// The rings of TLB misses in a device's memory; none if it has none, or they do not fit.
+#[must_use]
+pub fn rings(region: &[AtomicU64]) -> Vec<&[AtomicU64]> {
+    let word = |at: usize| region.get(at).map_or(0, |word| word.load(Acquire) as usize);
+    let (first, words) = (word(W_RINGS) / 8, word(W_RING_BYTES) / 8);
+    if first < W_STATE || words == 0 {
+        return Vec::new();
+    }
+    let ring = |number: usize| region.get(first + number * words..)?.get(..words);
+    (0..word(W_RING_COUNT)).map_while(ring).collect()
+}
+
 /// A notice as the device writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawNotice {
@@ -407,6 +426,22 @@ mod tests {
         let client = Client::attach(&region, BLOCKS - 1).unwrap();
         let silent = client.ring(Command::Ping, &[]).unwrap_err().to_string();
         assert!(silent.contains("did not answer"), "{silent}");
+    }
+
+    #[test]
+    fn rings_lie_where_the_registers_say() {
+        let region: Vec<AtomicU64> = (0..W_STATE + 40).map(|_| AtomicU64::new(0)).collect();
+        assert!(rings(&region).is_empty());
+        let set = |at: usize, value: usize| region[at].store(value as u64, Relaxed);
+        set(W_RINGS, (W_STATE + 8) * 8);
+        set(W_RING_BYTES, 16 * 8);
+        set(W_RING_COUNT, 2);
+        let found: Vec<usize> = rings(&region).iter().map(|ring| ring.len()).collect();
+        assert_eq!(found, [16, 16]);
+        set(W_RING_COUNT, 9);
+        assert_eq!(rings(&region).len(), 2, "what does not fit is not there");
+        set(W_RINGS, 8);
+        assert!(rings(&region).is_empty(), "not among the registers");
     }
 
     #[test]

@@ -138,6 +138,12 @@ impl Table {
         slot.and_then(Option::take).map(|_| ()).ok_or(Answer::BadArgument)
     }
 
+    /// Whether no rule is installed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rules.iter().all(Option::is_none)
+    }
+
     /// The rule of that number.
     #[must_use]
     pub fn get(&self, number: u64) -> Option<&Installed> {

@@ -4,14 +4,16 @@
 //! Every vCPU counts with a table of rules of its own, under a lock of its own; who changes rules takes all locks.
 //! So a rule that is gone counts nothing any more, and counting disturbs nobody.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tierscope_wire::device as wire;
 use tierscope_wire::device::{
     ARGUMENTS, Answer, B_ANSWER, B_ANSWERED, B_ARGUMENTS, B_REPLY, B_RESULT, BLOCK_WORDS, BLOCKS,
     Command, MAGIC, NOTICE_WORDS, NOTICES, REPLY_WORDS, RULE_WORDS, VERSION, W_BLOCKS, W_NOTICE,
-    W_NOTICES, W_NOTICES_LOST, W_NOTICES_READ, W_RULES, W_STATE, W_STATES, W_VERSION, decode,
+    W_NOTICES, W_NOTICES_LOST, W_NOTICES_READ, W_RING_BYTES, W_RING_COUNT, W_RINGS, W_RULES,
+    W_STATE, W_STATES, W_VERSION, decode,
 };
 use tierscope_wire::stats::{self, Block, Count, sum};
 
@@ -42,7 +44,10 @@ pub struct Machine<'a> {
 #[derive(Debug)]
 pub struct Device {
     region: &'static [AtomicU64],
+    states: usize,
     tables: Vec<Mutex<Table>>,
+    /// Whether any rule is there: without, nobody takes a lock.
+    ruled: AtomicBool,
     notices: Mutex<()>,
     interrupts: Interrupts,
 }
@@ -50,29 +55,44 @@ pub struct Device {
 type Reply = Result<u64, Answer>;
 
 impl Device {
-    /// Makes an empty device of the region, for so many vCPUs.
+    /// Makes an empty device of the region, for so many vCPUs; its last bytes are `ring_bytes` for a ring of each.
     ///
     /// # Errors
     /// The region is too small.
     pub fn new(
         region: &'static [AtomicU64],
         cpus: u32,
+        ring_bytes: u64,
         interrupts: Interrupts,
     ) -> Result<Self, String> {
-        if region.len() <= W_STATE {
+        let rings = cpus as usize * (ring_bytes / 8) as usize;
+        let Some(states) = region.len().checked_sub(W_STATE + rings).filter(|states| *states > 0)
+        else {
             return Err(format!("{} bytes are too few for the telemetry device", region.len() * 8));
+        };
+        region[..W_STATE + states].iter().for_each(|word| word.store(0, Relaxed));
+        if rings > 0 {
+            region[W_RINGS].store(((W_STATE + states) * 8) as u64, Relaxed);
+            region[W_RING_BYTES].store(ring_bytes, Relaxed);
+            region[W_RING_COUNT].store(cpus.into(), Relaxed);
         }
-        region.iter().for_each(|word| word.store(0, Relaxed));
         region[W_VERSION].store(VERSION, Relaxed);
-        region[W_STATES].store((region.len() - W_STATE) as u64, Relaxed);
+        region[W_STATES].store(states as u64, Relaxed);
         region[W_RULES].store(RULES as u64, Relaxed);
         region[0].store(MAGIC, Release);
         let tables = (0..cpus).map(|_| Mutex::new(Table::default())).collect();
-        Ok(Self { region, tables, notices: Mutex::new(()), interrupts })
+        let ruled = AtomicBool::new(false);
+        Ok(Self { region, states, tables, ruled, notices: Mutex::new(()), interrupts })
+    }
+
+    /// The memory of a vCPU's ring of TLB misses, if the guest reads them.
+    #[must_use]
+    pub fn ring(&self, cpu: u32) -> Option<&'static [AtomicU64]> {
+        wire::rings(self.region).get(cpu as usize).copied()
     }
 
     fn states(&self) -> &[AtomicU64] {
-        &self.region[W_STATE..]
+        &self.region[W_STATE..][..self.states]
     }
 
     fn table(&self, cpu: usize) -> MutexGuard<'_, Table> {
@@ -85,12 +105,16 @@ impl Device {
         let (first, others) = tables.split_first_mut().ok_or(Answer::Off)?;
         let done = change(first)?;
         others.iter_mut().for_each(|table| (**table).clone_from(first));
+        self.ruled.store(!first.is_empty(), Relaxed);
         Ok(done)
     }
 
     /// Counts a request of a vCPU.
     #[inline(always)]
     pub fn count(&self, cpu: u32, address: u64, write: bool, clock: &Clock, stats: Block) {
+        if !self.ruled.load(Relaxed) {
+            return;
+        }
         let counted = self.table(cpu as usize).count(self.states(), address, write, |fired| {
             self.notify(fired, clock, stats);
         });
@@ -245,7 +269,7 @@ mod tests {
     impl Bench {
         fn new() -> Self {
             let region = words(W_STATE + 1000);
-            let device = Device::new(region, 2, Interrupts::none()).unwrap();
+            let device = Device::new(region, 2, 0, Interrupts::none()).unwrap();
             let tiers = Tiers::new(&[], 2);
             Self { device, region, stats: words(3 * STAT_WORDS), clock: Clock::start(), tiers }
         }
@@ -316,6 +340,17 @@ mod tests {
         bench.count(0, 0x1000);
         assert_eq!(bench.ring(Command::Read as u64, &[0, 0, 1]).0, Answer::BadArgument);
         assert_eq!(bench.block().get(Count::Counted), 3);
+    }
+
+    #[test]
+    fn rings_take_the_end_of_the_memory() {
+        let region = words(W_STATE + 100);
+        let device = Device::new(region, 2, 320, Interrupts::none()).unwrap();
+        assert_eq!(device.states().len(), 20);
+        assert_eq!(device.ring(1).map(<[AtomicU64]>::len), Some(40));
+        assert_eq!(device.ring(1).unwrap().as_ptr(), &raw const region[W_STATE + 60]);
+        assert!(device.ring(2).is_none());
+        assert!(Device::new(region, 2, 400, Interrupts::none()).unwrap_err().contains("too few"));
     }
 
     #[test]

@@ -111,6 +111,9 @@ pub struct Options {
     /// Of the rings.
     #[serde(default)]
     pub when_full: WhenFull,
+    /// The rings of TLB misses lie in the device's memory, for the guest to read.
+    #[serde(default)]
+    pub guest_rings: bool,
     /// Microseconds from flush to flush.
     #[serde(default = "default_flush_us")]
     pub flush_us: u32,
@@ -171,6 +174,15 @@ impl Options {
             if let Some(missing) = part.needs().iter().find(|need| !self.has(**need)) {
                 return Err(format!("part {} needs part {}", part.name(), missing.name()));
             }
+        }
+        if self.guest_rings && !(self.has(Part::Device) && self.has(Part::Tlb)) {
+            return Err("guest_rings needs parts device and tlb".into());
+        }
+        if self.guest_rings && self.when_full == WhenFull::Wait {
+            // The reader may be what should run on the vCPU that waits.
+            return Err(
+                "guest_rings needs when_full = \"count\": a vCPU cannot wait for itself".into()
+            );
         }
         if self.cpus == 0 || self.cpus > MOST_CPUS {
             return Err(format!("cpus = {} is not in 1..={MOST_CPUS}", self.cpus));
@@ -234,6 +246,12 @@ mod tests {
     fn what_does_not_go_together_is_refused_by_name() {
         assert!(error("run = '/r'\nparts = ['tiers']").contains("tiers needs part llc"));
         assert!(error("run = '/r'\nparts = ['llc', 'counters']").contains("needs part device"));
+        assert!(
+            error("run = '/r'\nparts = ['tlb']\nguest_rings = true").contains("needs parts device")
+        );
+        let rings = "run = '/r'\nparts = ['device', 'tlb']\nguest_rings = true";
+        assert!(error(rings).contains("cannot wait"));
+        assert!(Options::parse(&format!("{rings}\nwhen_full = 'count'")).is_ok());
         assert!(error("run = '/r'\nparts = ['turbo']").contains("turbo"));
         assert!(error("run = '/r'\nparts = []\nspeed = 3").contains("speed"));
         assert!(error("run = '/r'\nparts = []\ncpus = 65").contains("65"));

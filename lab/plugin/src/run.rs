@@ -183,7 +183,9 @@ impl Run {
         let bytes = device_bytes(&path)?;
         let region = map_words(&path, bytes)?;
         let interrupts = Interrupts::ask(&format!("{}/device.socket", self.options.run))?;
-        self.device = Some(Device::new(region, self.options.cpus, interrupts)?);
+        let ring_bytes = if self.options.guest_rings { self.options.ring_bytes } else { 0 };
+        let device = Device::new(region, self.options.cpus, ring_bytes, interrupts)?;
+        self.device = Some(device);
         (self.device_bytes, self.device_ours) = (bytes, region.as_ptr() as u64);
         Ok(())
     }
@@ -333,9 +335,19 @@ impl Run {
     }
 
     fn make_ring<R: Record>(&self, name: &str, number: u32) -> Result<Ring<R>, String> {
-        let region = map_words(&self.ring_path(name, number), self.options.ring_bytes)?;
+        let region = self.ring_memory(name, number)?;
         let producer = Producer::create(region).map_err(|e| e.to_string())?;
         Ok(Ring::new(producer, self.options.when_full))
+    }
+
+    /// Where a ring lies: in a file of its own, or where the guest can read it.
+    fn ring_memory(&self, name: &str, number: u32) -> Result<&'static [AtomicU64], String> {
+        match &self.device {
+            Some(device) if name == "tlb" && self.options.guest_rings => device
+                .ring(number)
+                .ok_or_else(|| "the device's memory ends before its rings".into()),
+            _ => map_words(&self.ring_path(name, number), self.options.ring_bytes),
+        }
     }
 
     fn ring_path(&self, name: &str, number: u32) -> String {
@@ -399,7 +411,7 @@ extern "C" fn at_exit(_: Id, _: *mut c_void) {
     for number in 0..run.options.cpus {
         for (part, name) in [(Part::Raw, "raw"), (Part::Tlb, "tlb")] {
             if run.options.has(part)
-                && let Ok(region) = map_words(&run.ring_path(name, number), run.options.ring_bytes)
+                && let Ok(region) = run.ring_memory(name, number)
             {
                 ring::finish(region);
             }

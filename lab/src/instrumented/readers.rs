@@ -181,7 +181,7 @@ impl Readers {
     pub fn start(files: &Files, out: &Path) -> Result<Self> {
         let mut readers = Self { threads: Vec::new(), gone: Arc::default() };
         for cpu in 0..files.cpus() {
-            if files.wanted().has("raw") {
+            if files.wanted().is_read_here("raw") {
                 let keeper: Box<dyn Keeper<RawAccess>> = match keep(files, out, "raw", cpu)? {
                     Some(kept) => Box::new(kept),
                     None => Box::new(Counted),
@@ -191,7 +191,7 @@ impl Readers {
                     ..Heard::default()
                 })?;
             }
-            if files.wanted().has("tlb") {
+            if files.wanted().is_read_here("tlb") {
                 let keeper: Box<dyn Keeper<TlbMiss>> = match keep(files, out, "tlb", cpu)? {
                     Some(kept) => Box::new(kept),
                     None => Box::new(Counted),

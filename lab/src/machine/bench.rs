@@ -3,17 +3,21 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
 
 use serde_json::Value;
 
 use crate::bench::{Bar, Row, row};
 use crate::chapters::{self, Chapter, Desk, number};
+use crate::command;
 use crate::error::{Context, Result};
 use crate::fetch;
 use crate::kernels::Matrix;
 use crate::paths;
 use crate::run::{self, Options};
 use crate::scenario::Scenario;
+use crate::user;
 
 use super::{broken, json, misses};
 
@@ -24,6 +28,8 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "slow node", measure: slow_node },
     Chapter { name: "exact", measure: exact },
     Chapter { name: "cost", measure: cost },
+    Chapter { name: "kernel tiering", measure: tiering },
+    Chapter { name: "user mode", measure: user_mode },
 ];
 
 /// Measures the chapters that are not in the file yet; `only`: whose name contains this.
@@ -280,6 +286,109 @@ fn rows_of_trace(figures: Cost, out: &Path, command: &str) -> Result<Vec<Row>> {
             command,
         ),
         row(name("lost in the whole run"), lost, "records", Bar::Most(0.0), command),
+    ])
+}
+
+/// The kernel's own tiering: a hot set that starts on the slow node.
+fn tiering(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let out = boot(desk, "machine-tiering", None)?;
+    let command = "lab run machine-tiering";
+    let mut rows = Vec::new();
+    let mut ends = Vec::new();
+    for mode in [0, 2] {
+        let figures = json(&out.join(format!("mode-{mode}.json")))?;
+        let seconds: Vec<f64> =
+            figures["ns"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+        let (Some(first), Some(last)) = (seconds.first(), seconds.last()) else {
+            return Err(broken("no seconds were measured"));
+        };
+        let name = |what: &str| format!("kernel tiering: numa_balancing={mode}: {what}");
+        let share = number(&figures, "/share_on_node_0")?;
+        rows.push(row(name("a load in the first second"), *first, "ns", Bar::None, command));
+        rows.push(row(name("a load in the last second"), *last, "ns", Bar::None, command));
+        rows.push(row(
+            name("of the hot set on node 0 in the end"),
+            share,
+            "share",
+            Bar::None,
+            command,
+        ));
+        ends.push(*last);
+    }
+    let gain = ends[0] / ends[1];
+    let name = "kernel tiering: loads a second in the end, mode 2 over mode 0".to_owned();
+    rows.push(row(name, gain, "ratio", Bar::Least(1.0), command));
+    Ok(rows)
+}
+
+/// Unmodified programs: what runs, and on what.
+const PROGRAMS: &[(&str, &[&str])] = &[
+    ("sort", &["sort", "-o", "/dev/null", "{lines}"]),
+    ("python3", &["python3", "-S", "-c", "print(sum(i * i for i in range(200000)))"]),
+    ("xz of two threads", &["xz", "-T2", "--block-size=65536", "-k", "-c", "{lines}"]),
+];
+
+/// Rate and slow-down of traced programs, beside Valgrind's lackey on the same input.
+fn user_mode(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let lines = desk.work.join("lines.txt");
+    write_lines(&lines)?;
+    let mut rows = Vec::new();
+    for (name, words) in PROGRAMS {
+        let words: Vec<String> = words
+            .iter()
+            .map(|word| word.replace("{lines}", &lines.display().to_string()))
+            .collect();
+        rows.extend(traced(desk, name, &words)?);
+    }
+    Ok(rows)
+}
+
+/// 200,000 lines in random order, 3 MB: lackey takes minutes for more.
+fn write_lines(path: &Path) -> Result<()> {
+    let mut state = 1u64;
+    let mut line = |_| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!("{:014x}\n", state >> 8)
+    };
+    fs::write(path, (0..200_000).map(&mut line).collect::<String>()).at(path.display())
+}
+
+fn traced(desk: &Desk<'_>, name: &str, words: &[String]) -> Result<Vec<Row>> {
+    let out = desk.work.join("user");
+    let seconds_of = |mut command: Command| -> Result<f64> {
+        let begun = Instant::now();
+        command::capture(&mut command)?;
+        Ok(begun.elapsed().as_secs_f64())
+    };
+    let mut native = Command::new(&words[0]);
+    native.args(&words[1..]);
+    let native = seconds_of(native)?;
+    let program = |parts: &[&str]| user::Program {
+        words: words.to_vec(),
+        parts: parts.iter().map(|part| (*part).to_owned()).collect(),
+        quiet: true,
+        ..user::Program::default()
+    };
+    let plain = program(&[]).run(&out)?;
+    let ended = program(&["raw"]).run(&out)?;
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=lackey", "--trace-mem=yes", "--log-file=/dev/null"]).args(words);
+    let lackey = seconds_of(valgrind)?;
+    let counts = ended.outcome.map(|outcome| outcome.counts).unwrap_or_default();
+    let records = counts.get("records").copied().unwrap_or(0) as f64;
+    let lost = counts.get("records_lost").copied().unwrap_or(0) as f64;
+    let command = format!("lab trace -- {}", words.join(" "));
+    let of = |what: &str| format!("user mode: {name}: {what}");
+    Ok(vec![
+        row(of("by itself"), native, "s", Bar::None, &words.join(" ")),
+        row(of("emulated, over by itself"), plain.seconds / native, "x", Bar::None, &command),
+        row(of("traced, over by itself"), ended.seconds / native, "x", Bar::None, &command),
+        row(of("records"), records / 1e6, "M", Bar::None, &command),
+        row(of("records a second"), records / 1e6 / ended.seconds, "M/s", Bar::None, &command),
+        row(of("records lost"), lost, "records", Bar::Most(0.0), &command),
+        row(of("Valgrind lackey, over by itself"), lackey / native, "x", Bar::None, &command),
+        row(of("lackey's time over ours"), lackey / ended.seconds, "x", Bar::None, &command),
     ])
 }
 

@@ -63,6 +63,35 @@ impl Buffer {
         Ok(buffer)
     }
 
+    /// From now on its pages may be anywhere.
+    pub(crate) fn unbind(&self) {
+        // SAFETY: concerns this mapping alone; MPOL_DEFAULT takes no nodes.
+        unsafe {
+            libc::syscall(libc::SYS_mbind, self.base, self.bytes, 0, std::ptr::null::<u64>(), 0, 0);
+        }
+    }
+
+    /// The share of its pages that lie on `node` now.
+    pub(crate) fn share_on(&self, node: i32) -> f64 {
+        let pages: Vec<*mut u8> =
+            (0..self.bytes / PAGE).map(|page| self.base.wrapping_add(page * PAGE)).collect();
+        let mut nodes = vec![-1i32; pages.len()];
+        // SAFETY: as many places for answers as pages; without nodes to go to nothing moves.
+        unsafe {
+            let none = std::ptr::null::<i32>();
+            libc::syscall(
+                libc::SYS_move_pages,
+                0,
+                pages.len(),
+                pages.as_ptr(),
+                none,
+                nodes.as_mut_ptr(),
+                0,
+            );
+        }
+        nodes.iter().filter(|on| **on == node).count() as f64 / nodes.len() as f64
+    }
+
     /// Bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

@@ -37,6 +37,15 @@ enum Command {
         #[arg(long, default_value_t = 65536)]
         kib: u64,
     },
+    /// A hot set that starts on node 1 and may go where the kernel likes: how fast it is, second by second.
+    Hot {
+        /// KiB.
+        #[arg(long, default_value_t = 65536)]
+        kib: u64,
+        /// Seconds.
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+    },
     /// Sets the MiB a second of a node; 0 for no limit.
     Bandwidth {
         /// The node.
@@ -130,6 +139,10 @@ fn run(command: Command) -> Result<(serde_json::Value, bool)> {
             let spin = (base * (factor - 1.0)).round() as u64;
             ring(Ring::Latency, &[1, spin])?;
             told(serde_json::json!({ "factor": factor, "base_ns": base, "spin_ns": spin }))
+        }
+        Command::Hot { kib, seconds } => {
+            let (nanos, on_first) = speed::hot(kib << 10, seconds)?;
+            told(serde_json::json!({ "kib": kib, "ns": nanos, "share_on_node_0": on_first }))
         }
         Command::Bandwidth { node, mib_s } => {
             told(serde_json::json!({ "was": ring(Ring::Bandwidth, &[node, mib_s])? }))

@@ -32,6 +32,29 @@ pub(crate) fn chase(node: u32, bytes: u64, time: Duration) -> Result<f64> {
     Ok(begun.elapsed().as_nanos() as f64 / loads as f64)
 }
 
+/// Nanoseconds of a dependent load, second by second, over memory that was filled on node 1 and is free to move; and
+/// the share of it that lies on node 0 in the end.
+///
+/// # Errors
+/// There is no node 1.
+pub(crate) fn hot(bytes: u64, seconds: u64) -> Result<(Vec<f64>, f64)> {
+    pin(0);
+    let buffer = Buffer::on(1, bytes as usize)?;
+    link(&buffer);
+    buffer.unbind();
+    let mut at = 0;
+    let mut second = || {
+        let (begun, mut loads) = (Instant::now(), 0u64);
+        while begun.elapsed() < Duration::from_secs(1) {
+            (0..BATCH).for_each(|_| at = buffer.load(at) as usize);
+            loads += BATCH as u64;
+        }
+        begun.elapsed().as_nanos() as f64 / loads as f64
+    };
+    let nanos = (0..seconds).map(|_| second()).collect();
+    Ok((nanos, buffer.share_on(0)))
+}
+
 /// One ring through all lines (Sattolo's algorithm).
 fn link(buffer: &Buffer) {
     let lines = buffer.bytes() / LINE;
