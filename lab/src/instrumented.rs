@@ -10,7 +10,8 @@ mod readers;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tierscope_wire::stats::{self, Count, Switch};
@@ -24,6 +25,11 @@ pub use readers::{Heard, Readers};
 /// Where shared files lie: in memory.
 const SHARED: &str = "/dev/shm";
 const PREFIX: &str = "tierscope-lab-";
+
+/// In /out once the plugin looks.
+pub const AWAKE: &str = "awake";
+/// A plugin that does not wake in that time never will.
+const WAKING: Duration = Duration::from_secs(10);
 
 /// Bytes of the telemetry device's memory in front of its states.
 const REGISTERS: u64 = device::W_STATE as u64 * 8;
@@ -188,9 +194,28 @@ impl Files {
             "nodes".into(),
             self.nodes.iter().enumerate().map(node).collect::<Vec<_>>().into(),
         );
+        table.insert("asleep".into(), (!self.nodes.is_empty()).into());
         table.insert("cpus".into(), i64::from(self.cpus).into());
         let path = self.path("options.toml");
         fs::write(&path, table.to_string()).at(path.display())
+    }
+
+    /// The guest has booted: the plugin looks from now on, and the guest goes on once it does.
+    ///
+    /// # Errors
+    /// The plugin does not wake up.
+    pub fn wake(&self, out: &Path) -> Result<()> {
+        let region = readers::map(&self.path("stats"), stats::bytes_for(self.cpus))?;
+        let word = stats::wakefulness(region).ok_or_else(|| bad("no room for counts"))?;
+        word.store(stats::WAKE, Release);
+        let begun = Instant::now();
+        while word.load(Acquire) != stats::AWAKE {
+            if begun.elapsed() > WAKING {
+                return Err(Error::new(Kind::Job, "the plugin", "it does not wake up"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        File::create(out.join(AWAKE)).at(out.display()).map(drop)
     }
 
     /// A shared file.

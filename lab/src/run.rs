@@ -10,7 +10,7 @@ use crate::command::capture;
 use crate::error::{Context, Result};
 use crate::fetch::{self, Tree};
 use crate::initramfs::{self, Contents};
-use crate::instrumented::{self, Files, Readers};
+use crate::instrumented::{self, AWAKE, Files, Readers};
 use crate::kbuild;
 use crate::paths;
 use crate::progress::say;
@@ -103,6 +103,7 @@ fn instrument(machine: &mut Machine, scenario: &Scenario, out: &Path) -> Result<
     let bytes: Vec<u64> = nodes.iter().map(|mib| mib << 20).collect();
     // The old ones go first: the new have the same names.
     machine.shared = None;
+    let _ = fs::remove_file(out.join(AWAKE));
     let files = machine.shared.insert(Files::new(table, machine.cpus, &bytes)?);
     Readers::start(files, out).map(Some)
 }
@@ -202,7 +203,8 @@ fn on_host(script: &Path, kernel: &Tree, out: &Path) -> Result<()> {
 }
 
 fn contents(scenario: &Scenario, kernel: &Tree, environment: &str) -> Result<Contents> {
-    let environment = scenario.environment() + environment;
+    let awake = if scenario.plugin.is_some() { "LAB_AWAKE=1\n" } else { "" };
+    let environment = scenario.environment() + environment + awake;
     let mut files = vec![
         ("lab/job".to_owned(), scenario.job_text()?),
         ("lab/env".to_owned(), environment.into_bytes()),

@@ -138,6 +138,7 @@ pub fn run(machine: &Machine, work: &Path, timeout: Duration, stream: &Stream) -
     let lines = qemu.lines();
     let log = work.join("console");
     let mut watch = Watch::new(fs::File::create(&log).at(log.display())?, stream, &status);
+    (watch.shared, watch.out) = (machine.shared.as_ref(), &machine.out);
     let timed_out = watch.follow(&lines, timeout);
     qemu.end();
     Ok(watch.ending(timed_out))
@@ -234,6 +235,8 @@ struct Watch<'a> {
     console: Scanner,
     boot_seconds: Option<f64>,
     last_words: Vec<String>,
+    shared: Option<&'a Files>,
+    out: &'a Path,
 }
 
 impl<'a> Watch<'a> {
@@ -247,6 +250,8 @@ impl<'a> Watch<'a> {
             console: Scanner::default(),
             boot_seconds: None,
             last_words: Vec::new(),
+            shared: None,
+            out: Path::new(""),
         }
     }
 
@@ -277,6 +282,9 @@ impl<'a> Watch<'a> {
             && fs::read_to_string(self.status).is_ok_and(|s| s.contains("ready"))
         {
             self.boot_seconds = Some(self.started.elapsed().as_secs_f64());
+            if let Some(Err(error)) = self.shared.map(|shared| shared.wake(self.out)) {
+                eprintln!("lab: the plugin stays asleep: {error}");
+            }
         }
     }
 

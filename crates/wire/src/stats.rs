@@ -125,6 +125,18 @@ pub fn switched_off(region: &[AtomicU64]) -> u64 {
     switches(region).map_or(0, |word| word.load(Relaxed))
 }
 
+/// Whether the plugin looks at all: a word that the lab sets to [`WAKE`] when the guest has booted, and the plugin to
+/// [`AWAKE`] once it looks. `None` if there is no room for it.
+#[must_use]
+pub fn wakefulness(region: &[AtomicU64]) -> Option<&AtomicU64> {
+    region.get(region.len().checked_sub(BLOCK_WORDS)? + 1)
+}
+
+/// Somebody wants the plugin to look.
+pub const WAKE: u64 = 1;
+/// It does.
+pub const AWAKE: u64 = 2;
+
 /// The counts of one vCPU, for the one who counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {

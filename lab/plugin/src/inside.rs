@@ -22,6 +22,7 @@ pub const KNOWN: &[&str] = &["7.2"];
 pub struct Inside {
     get_cpu: unsafe extern "C" fn(c_int) -> *mut c_void,
     flush: unsafe extern "C" fn(*mut c_void),
+    forget_code: unsafe extern "C" fn(*mut c_void),
 }
 
 impl Inside {
@@ -31,11 +32,13 @@ impl Inside {
     /// The name of one that is missing.
     pub fn find() -> Result<Self, String> {
         let (get_cpu, flush) = (symbol("qemu_get_cpu")?, symbol("tlb_flush")?);
+        let forget_code = symbol("tb_flush")?;
         // SAFETY: types as in include/hw/core/cpu.h and include/exec/exec-all.h of QEMU.
         Ok(unsafe {
             Self {
                 get_cpu: std::mem::transmute::<*mut c_void, _>(get_cpu),
                 flush: std::mem::transmute::<*mut c_void, _>(flush),
+                forget_code: std::mem::transmute::<*mut c_void, _>(forget_code),
             }
         })
     }
@@ -53,6 +56,17 @@ impl Inside {
         if !cpu.is_null() {
             // SAFETY: a vCPU of this machine; accel/tcg/cputlb.c, tlb_flush_by_mmuidx, queues work for another thread.
             unsafe { (self.flush)(cpu) }
+        }
+    }
+}
+
+impl Inside {
+    /// Lets QEMU translate all code anew, so that callbacks are put into it.
+    pub fn forget_code(&self) {
+        let cpu = self.cpu(0);
+        if !cpu.is_null() {
+            // SAFETY: a vCPU of this machine; accel/tcg/translate-all.c, tb_flush, waits for a moment when none runs.
+            unsafe { (self.forget_code)(cpu) }
         }
     }
 }

@@ -123,6 +123,9 @@ pub struct Options {
     /// vCPUs, or threads of a program, at most.
     #[serde(default = "default_cpus")]
     pub cpus: u32,
+    /// Nothing is looked at before the lab says so, so that the guest boots as fast as without the plugin.
+    #[serde(default)]
+    pub asleep: bool,
     /// Only accesses of programs, not of the kernel, go into rings, bitmaps and the model of TLBs.
     #[serde(default)]
     pub programs_only: bool,

@@ -1,7 +1,7 @@
 //! A run: what the plugin is made of while QEMU runs, and what QEMU calls.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use std::sync::{Once, OnceLock};
 use std::time::Duration;
@@ -61,7 +61,12 @@ pub struct Run {
     /// The official function for physical addresses is used.
     official: AtomicBool,
     stop: AtomicBool,
+    /// Code that is translated now gets no callbacks.
+    asleep: AtomicBool,
 }
+
+/// A sleeping plugin looks so often whether it should wake.
+const WAKING: Duration = Duration::from_millis(5);
 
 static RUN: OnceLock<Run> = OnceLock::new();
 static VCPUS: [AtomicPtr<Vcpu>; MOST_CPUS as usize] =
@@ -167,6 +172,7 @@ impl Run {
             device_ours: 0,
             official: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            asleep: AtomicBool::new(options.asleep && info.system),
             options,
         };
         if run.system {
@@ -291,9 +297,25 @@ impl Run {
                 }
             }
         }
+        if self.asleep.load(Acquire) {
+            std::thread::spawn(|| self.wait_for_the_guest());
+        }
         if self.options.has(Part::Flush) {
             std::thread::spawn(|| self.flush_until_stopped());
         }
+    }
+
+    /// Sleeps until the lab wants the plugin to look, then has all code translated anew.
+    fn wait_for_the_guest(&self) {
+        let (Some(word), Some(inside)) = (stats::wakefulness(self.stats), self.inside) else {
+            return;
+        };
+        while word.load(Acquire) == 0 && !self.stop.load(Acquire) {
+            std::thread::sleep(WAKING);
+        }
+        self.asleep.store(false, Release);
+        inside.forget_code();
+        word.store(stats::AWAKE, Release);
     }
 
     fn flush_until_stopped(&self) {
@@ -373,7 +395,7 @@ extern "C" fn on_vcpu(_: Id, number: u32) {
     }
     match run.make_vcpu(number) {
         Ok(vcpu) => {
-            place.store(Box::into_raw(Box::new(vcpu)), std::sync::atomic::Ordering::Release);
+            place.store(Box::into_raw(Box::new(vcpu)), Release);
         }
         Err(cause) => stop_qemu(&cause),
     }
@@ -382,6 +404,9 @@ extern "C" fn on_vcpu(_: Id, number: u32) {
 extern "C" fn on_block(_: Id, block: *mut calls::Block) {
     let Some(run) = RUN.get() else { return };
     FIRST_BLOCK.call_once(|| run.first_block());
+    if run.asleep.load(Relaxed) {
+        return;
+    }
     let calls = &run.calls;
     let (loads, stores) = CALLBACKS[run.parts as usize];
     // SAFETY: within the callback of a translation, on the block that it gave.

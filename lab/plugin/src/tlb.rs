@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 
 use tierscope_core::{Access, Level};
-use tierscope_hw::{Asid, Mmu, PageTable, Root, Source, Translation, config, entry_address};
+use tierscope_hw::{Asid, Fault, Mmu, PageTable, Root, Source, Translation, config, entry_address};
 
 use crate::memory::Memory;
+use crate::said::say;
 
 const PRESENT: u64 = 1;
 const HUGE: u64 = 1 << 7;
@@ -87,6 +88,7 @@ pub struct Model {
     mmu: Mmu,
     tags: HashMap<u64, Asid>,
     last: (u64, Asid),
+    faults: u32,
 }
 
 impl Model {
@@ -97,7 +99,7 @@ impl Model {
     pub fn new(geometry: &config::Translation, levels: u8) -> Result<Self, String> {
         let geometry = config::Translation { levels, ..geometry.clone() };
         let mmu = Mmu::new(&geometry).map_err(|e| e.to_string())?;
-        Ok(Self { mmu, tags: HashMap::new(), last: (u64::MAX, Asid::ZERO) })
+        Ok(Self { mmu, tags: HashMap::new(), last: (u64::MAX, Asid::ZERO), faults: 0 })
     }
 
     /// Forgets all translations.
@@ -153,6 +155,16 @@ impl Model {
         Seen { missed: entry.map(|entry| (*entry, found.size().level())), ..Seen::default() }
     }
 
+    /// The first few faults are told: none is expected.
+    fn tell(&mut self, linear: u64, fault: Fault) {
+        self.faults += 1;
+        if self.faults <= 4 {
+            say(format_args!(
+                "a walk for {linear:#x} ended in {fault:?} although the access went well"
+            ));
+        }
+    }
+
     /// What the model knew led elsewhere: the guest changed its tables since.
     #[cold]
     fn again(
@@ -168,7 +180,10 @@ impl Model {
             Ok((found, source)) => {
                 Seen { mismatch: !leads(found, linear, physical), ..self.seen(found, source) }
             }
-            Err(_) => Seen { fault: true, ..Seen::default() },
+            Err(fault) => {
+                self.tell(linear, fault);
+                Seen { fault: true, ..Seen::default() }
+            }
         };
         Seen { stale: true, ..seen }
     }

@@ -46,6 +46,19 @@ pub fn parts_of(options: &Options) -> u32 {
 /// The first address of the kernel's half.
 const KERNEL: u64 = 1 << 63;
 
+/// What an access does to a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Load,
+    Store,
+    NonTemporal,
+}
+
+/// Bytes that are one to every cache here.
+const LINE: u64 = 64;
+/// No access went there.
+const NO_LINE: (u64, Kind, u64) = (u64::MAX, Kind::Load, 0);
+
 /// Accesses between looks of the search for registers.
 const SEARCH_EVERY: u64 = 64;
 
@@ -123,6 +136,8 @@ pub struct Vcpu {
     accesses: u64,
     /// The model was switched off.
     forgets: bool,
+    /// Line and kind of the access before, and what was off.
+    last: (u64, Kind, u64),
 }
 
 impl Vcpu {
@@ -141,6 +156,7 @@ impl Vcpu {
             tlb: None,
             accesses: 0,
             forgets: false,
+            last: NO_LINE,
         }
     }
 
@@ -155,14 +171,25 @@ impl Vcpu {
     ) {
         self.accesses += 1;
         self.stats.add(Count::Accesses, 1);
+        let kind = match (STORE, non_temporal) {
+            (false, _) => Kind::Load,
+            (true, false) => Kind::Store,
+            (true, true) => Kind::NonTemporal,
+        };
         let of_interest = linear < KERNEL || !run.options.programs_only;
         // Once an access, so that parts that are switched together see the same accesses.
         let off = if PARTS & (RAW | TLB | TOUCHED) != 0 { switched_off(run.stats) } else { 0 };
         if PARTS & RAW != 0 && of_interest && Switch::Raw.is_on(off) {
             self.record::<STORE>(run, info, linear, non_temporal);
         }
-        if PARTS & (LLC | TLB | DEVICE) != 0 || self.search.is_some() {
+        if PARTS & (LLC | TLB | DEVICE) != 0 && !self.again(linear, kind, off)
+            || PARTS & TOUCHED != 0 && self.search.is_some()
+        {
             let at = run.place_of::<STORE>(self, info, linear);
+            self.last = match at {
+                Some(_) => (linear / LINE, kind, off),
+                None => NO_LINE,
+            };
             if let Some(at) = at
                 && self.search.is_some()
             {
@@ -175,12 +202,22 @@ impl Vcpu {
             if PARTS & LLC != 0
                 && let Some(at) = at
             {
-                self.cache::<STORE>(run, at, non_temporal);
+                self.cache(run, at, kind);
             }
         }
         if PARTS & TOUCHED != 0 && of_interest && Switch::Touched.is_on(off) {
             self.mark(run, linear);
         }
+    }
+
+    /// Whether the access before this one went to the same line and did all that this one does: to caches and TLBs it
+    /// is no news, and nobody can have changed a translation in between. Non-temporal stores to a line leave the
+    /// processor as one (Intel SDM volume 1, section 11.3.1: write combining).
+    #[inline(always)]
+    fn again(&self, linear: u64, kind: Kind, off: u64) -> bool {
+        let (line, before, was_off) = self.last;
+        let covered = kind == before || (kind, before) == (Kind::Load, Kind::Store);
+        line == linear / LINE && covered && was_off == off
     }
 
     #[inline(always)]
@@ -258,12 +295,12 @@ impl Vcpu {
     }
 
     #[inline(always)]
-    fn cache<const STORE: bool>(&mut self, run: &Run, at: At, non_temporal: bool) {
+    fn cache(&mut self, run: &Run, at: At, kind: Kind) {
         let Some(llc) = &mut self.llc else { return };
-        let request = match (STORE, non_temporal) {
-            (false, _) => Request::Read,
-            (true, false) => Request::Write,
-            (true, true) => Request::NonTemporal,
+        let request = match kind {
+            Kind::Load => Request::Read,
+            Kind::Store => Request::Write,
+            Kind::NonTemporal => Request::NonTemporal,
         };
         let reply = llc.access(at.physical, request);
         if reply.hit && reply.writeback.is_none() && request != Request::NonTemporal {

@@ -57,9 +57,13 @@ pub(super) fn exactness(desk: &Desk<'_>) -> Result<Vec<Row>> {
 /// What the machine's code is known by.
 fn code() -> Result<String> {
     let mut git = Command::new("git");
-    git.args(["rev-parse", "--short", "HEAD:crates/hw", "HEAD:crates/sim"]);
+    git.args(["rev-parse", "HEAD:crates/hw", "HEAD:crates/sim"]);
     let trees = capture(git.current_dir(paths::root()))?;
-    Ok(trees.split_whitespace().collect::<Vec<_>>().join("-"))
+    Ok(trees
+        .split_whitespace()
+        .map(|tree| tree.get(..9).unwrap_or(tree))
+        .collect::<Vec<_>>()
+        .join("-"))
 }
 
 /// The two modes against each other: what may differ by how much stands in the tests.
