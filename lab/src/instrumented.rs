@@ -153,7 +153,9 @@ impl Files {
         self.make_file("stats", stats::bytes_for(self.cpus))?;
         let off = self.wanted.switches()?;
         let region = readers::map(&self.path("stats"), stats::bytes_for(self.cpus))?;
-        stats::switches(region).map(|word| word.store(off, Relaxed));
+        if let Some(word) = stats::switches(region) {
+            word.store(off, Relaxed);
+        }
         if self.wanted.has("device") {
             self.make_file("device", self.device_bytes())?;
             interrupts::serve(&self.path("device.socket"), &self.path("device"))?;

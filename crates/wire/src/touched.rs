@@ -203,7 +203,7 @@ mod tests {
         marker.mark(0x5000, 0x20_1000);
         marker.mark(0x6000, 0x20_1000);
         marker.mark(0x5000, u64::MAX);
-        let last_page = u64::MAX & !0xfff;
+        let last_page = !0xfff;
         assert_eq!(
             taken(&touches),
             BTreeSet::from([(0x5000, 0x20_1000), (0x6000, 0x20_1000), (0x5000, last_page)])

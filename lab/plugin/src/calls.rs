@@ -79,7 +79,14 @@ macro_rules! calls {
             pub fn find() -> Result<Self, String> {
                 $(let $name = symbol(concat!("qemu_plugin_", stringify!($name)))?;)*
                 // SAFETY: the symbols have the types that the header declares.
-                Ok(unsafe { Self { $($name: std::mem::transmute::<*mut c_void, _>($name),)* } })
+                Ok(unsafe {
+                    Self {
+                        $($name: std::mem::transmute::<
+                            *mut c_void,
+                            unsafe extern "C" fn($($argument),*) $(-> $result)?,
+                        >($name),)*
+                    }
+                })
             }
         }
     };

@@ -17,12 +17,15 @@ use crate::tlb::resolve;
 /// Versions of QEMU in which everything here was tried.
 pub const KNOWN: &[&str] = &["7.2"];
 
+type GetCpu = unsafe extern "C" fn(c_int) -> *mut c_void;
+type OnCpu = unsafe extern "C" fn(*mut c_void);
+
 /// Functions that QEMU exports although its plugin interface does not name them.
 #[derive(Clone, Copy, Debug)]
 pub struct Inside {
-    get_cpu: unsafe extern "C" fn(c_int) -> *mut c_void,
-    flush: unsafe extern "C" fn(*mut c_void),
-    forget_code: unsafe extern "C" fn(*mut c_void),
+    get_cpu: GetCpu,
+    flush: OnCpu,
+    forget_code: OnCpu,
 }
 
 impl Inside {
@@ -36,9 +39,9 @@ impl Inside {
         // SAFETY: types as in include/hw/core/cpu.h and include/exec/exec-all.h of QEMU.
         Ok(unsafe {
             Self {
-                get_cpu: std::mem::transmute::<*mut c_void, _>(get_cpu),
-                flush: std::mem::transmute::<*mut c_void, _>(flush),
-                forget_code: std::mem::transmute::<*mut c_void, _>(forget_code),
+                get_cpu: std::mem::transmute::<*mut c_void, GetCpu>(get_cpu),
+                flush: std::mem::transmute::<*mut c_void, OnCpu>(flush),
+                forget_code: std::mem::transmute::<*mut c_void, OnCpu>(forget_code),
             }
         })
     }

@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn words_are_read_where_we_mapped_them() {
-        let words = vec![3u64, 5, 7];
+        let words = [3u64, 5, 7];
         let files = [NodeFile { path: "/x".into(), bytes: 24 }];
         let memory = Memory::of_q35(&files, &[words.as_ptr() as u64]);
         assert_eq!((memory.word(8), memory.word(20), memory.word(24)), (5, 7, 0));
