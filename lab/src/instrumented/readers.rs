@@ -142,6 +142,8 @@ fn follow<R: Record>(
     let mut consumer = loop {
         match Consumer::<R>::attach(words) {
             Ok(consumer) => break consumer,
+            // A thread that never began.
+            Err(_) if gone.load(Acquire) && words[0].load(Relaxed) == 0 => return (0, 0, None),
             Err(error) if gone.load(Acquire) => return (0, 0, Some(error.to_string())),
             Err(_) => std::thread::sleep(PAUSE),
         }
@@ -283,10 +285,12 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_never_began_is_no_endless_wait() {
+    fn a_ring_that_nobody_made_is_no_endless_wait() {
         let gone = AtomicBool::new(true);
-        let (read, lost, failed) = follow::<RawAccess>(words(4), &mut Counted, &gone);
-        assert_eq!((read, lost), (0, 0));
-        assert!(failed.unwrap().contains("there is none"));
+        assert_eq!(follow::<RawAccess>(words(4), &mut Counted, &gone), (0, 0, None));
+        let damaged = words(4);
+        damaged[0].store(7, Relaxed);
+        let (read, _, failed) = follow::<RawAccess>(damaged, &mut Counted, &gone);
+        assert!(read == 0 && failed.unwrap().contains("there is none"));
     }
 }
