@@ -56,10 +56,9 @@ pub type OnCall = extern "C" fn(Id, u32, i64, u64, u64, u64, u64, u64, u64, u64,
 /// Its result.
 pub type OnReturn = extern "C" fn(Id, u32, i64, i64);
 
-/// Loads; `enum qemu_plugin_mem_rw`.
-pub const READS: c_int = 1;
-/// Stores.
-pub const WRITES: c_int = 2;
+/// Loads and stores; `enum qemu_plugin_mem_rw`. QEMU 7.2 calls back for stores at loads too if it is asked for stores
+/// only: ask for both, and [`Calls::mem_is_store`] what it was.
+pub const READS_AND_WRITES: c_int = 3;
 /// A callback looks at no register; `enum qemu_plugin_cb_flags`.
 pub const NO_REGISTERS: c_int = 0;
 
@@ -117,6 +116,8 @@ calls! {
     insn_size: fn(*const Instruction) -> usize;
     /// log2 of the bytes of an access.
     mem_size_shift: fn(u32) -> u32;
+    /// Whether an access stores.
+    mem_is_store: fn(u32) -> bool;
     /// Where the access in the making goes; null for programs.
     get_hwaddr: fn(u32, u64) -> *mut Place;
     /// Not to RAM.

@@ -11,7 +11,7 @@ use tierscope_wire::stats::{self, Block, Count, Switch};
 use tierscope_wire::touched::{self, Marker};
 use tierscope_wire::{Producer, Record, ring};
 
-use crate::calls::{self, Calls, Id, Info, NO_REGISTERS, READS, WRITES};
+use crate::calls::{self, Calls, Id, Info, NO_REGISTERS, READS_AND_WRITES};
 use crate::clock::Clock;
 use crate::device::{self, Device};
 use crate::inside::{Inside, Search};
@@ -203,6 +203,13 @@ impl Run {
         // SAFETY: made once and never freed; QEMU calls back for a vCPU only in that vCPU's thread, and never from
         // within a callback.
         Some((RUN.get()?, unsafe { vcpu.as_mut() }?))
+    }
+
+    /// Whether an access stores.
+    #[inline(always)]
+    pub(crate) fn is_store(&self, info: u32) -> bool {
+        // SAFETY: a pure function of QEMU's.
+        unsafe { (self.calls.mem_is_store)(info) }
     }
 
     /// log2 of the bytes of an access.
@@ -408,7 +415,7 @@ extern "C" fn on_block(_: Id, block: *mut calls::Block) {
         return;
     }
     let calls = &run.calls;
-    let (loads, stores) = CALLBACKS[run.parts as usize];
+    let on_access = CALLBACKS[run.parts as usize];
     // SAFETY: within the callback of a translation, on the block that it gave.
     unsafe {
         for number in 0..(calls.tb_n_insns)(block) {
@@ -418,12 +425,11 @@ extern "C" fn on_block(_: Id, block: *mut calls::Block) {
             let flags = std::ptr::without_provenance_mut::<c_void>(is_non_temporal(bytes).into());
             (calls.register_vcpu_mem_cb)(
                 instruction,
-                loads,
+                on_access,
                 NO_REGISTERS,
-                READS,
-                std::ptr::null_mut(),
+                READS_AND_WRITES,
+                flags,
             );
-            (calls.register_vcpu_mem_cb)(instruction, stores, NO_REGISTERS, WRITES, flags);
         }
     }
 }

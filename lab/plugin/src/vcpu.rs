@@ -375,23 +375,20 @@ impl Vcpu {
     }
 }
 
-/// What QEMU calls at a load or store of an instruction; `flags` is not null for non-temporal ones.
-extern "C" fn on_access<const PARTS: u32, const STORE: bool>(
-    cpu: u32,
-    info: u32,
-    linear: u64,
-    flags: *mut c_void,
-) {
-    if let Some((run, vcpu)) = Run::and_vcpu(cpu) {
-        vcpu.access::<PARTS, STORE>(run, info, linear, !flags.is_null());
+/// What QEMU calls at a load or store of an instruction; `flags` is not null if its stores are non-temporal.
+extern "C" fn on_access<const PARTS: u32>(cpu: u32, info: u32, linear: u64, flags: *mut c_void) {
+    let Some((run, vcpu)) = Run::and_vcpu(cpu) else { return };
+    if run.is_store(info) {
+        vcpu.access::<PARTS, true>(run, info, linear, !flags.is_null());
+    } else {
+        vcpu.access::<PARTS, false>(run, info, linear, false);
     }
 }
 
 macro_rules! combinations {
     ($($parts:literal)*) => {
-        /// The callbacks for loads and for stores, by the bits of the parts.
-        pub const CALLBACKS: [(crate::calls::OnAccess, crate::calls::OnAccess); COMBINATIONS] =
-            [$((on_access::<$parts, false>, on_access::<$parts, true>)),*];
+        /// The callbacks by the bits of the parts.
+        pub const CALLBACKS: [crate::calls::OnAccess; COMBINATIONS] = [$(on_access::<$parts>),*];
     };
 }
 

@@ -202,7 +202,7 @@ fn exact(desk: &Desk<'_>) -> Result<Vec<Row>> {
         ),
         row(
             "exact: TLB misses over those of a naive model".into(),
-            share(found.misses + found.faults, found.expected),
+            share(found.misses, found.expected),
             "ratio",
             exactly,
             command,
