@@ -7,9 +7,7 @@ probe() {
 for factor in $factors; do
     probe calibrate --factor "$factor"
     for kib in 512 65536; do
-        for node in 0 1; do
-            probe chase --node $node --kib $kib --millis "$millis"
-        done
+        probe compare --kib $kib --millis "$millis"
     done
 done
 machine-probe latency 1 0 >/dev/null

@@ -28,7 +28,16 @@ enum Command {
     Chase(Load),
     /// MiB a second of loads one after the other.
     Stream(Load),
-    /// Measures node 0 without delay, and makes node 1 slower by a factor.
+    /// Nanoseconds of a load that waits for the one before it, on node 0 and node 1 by turns.
+    Compare {
+        /// KiB on each.
+        #[arg(long, default_value_t = 65536)]
+        kib: u64,
+        /// Milliseconds of both together.
+        #[arg(long, default_value_t = 2000)]
+        millis: u64,
+    },
+    /// Makes node 1 slower than node 0 by a factor: measures both, and finds the delay that takes.
     Calibrate {
         /// Node 1 over node 0.
         #[arg(long)]
@@ -117,6 +126,42 @@ fn ring(command: Ring, arguments: &[u64]) -> Result<u64> {
     device(0)?.client()?.ring(command, arguments)
 }
 
+/// Milliseconds of a measurement, and how close to the factor calibration comes before it stops.
+const CALIBRATE_MILLIS: u64 = 2000;
+const CLOSE: f64 = 0.02;
+/// Measurements after the first at most.
+const STEPS: usize = 5;
+
+/// Finds the delay of node 1, sets it, and tells what was measured on the way.
+fn calibrate(factor: f64, bytes: u64) -> Result<serde_json::Value> {
+    ring(Ring::Latency, &[0, 0])?;
+    let mut rings = speed::Rings::new(bytes)?;
+    let mut measure = |delay: u64| {
+        ring(Ring::Latency, &[1, delay])?;
+        Ok::<_, tierscope_core::Error>((
+            delay,
+            rings.compare(Duration::from_millis(CALIBRATE_MILLIS)),
+        ))
+    };
+    let mut steps = vec![measure(0)?];
+    steps.push(measure(((factor - 1.0) * steps[0].1.near).round() as u64)?);
+    let off = |pair: speed::Pair| (pair.far / pair.near / factor - 1.0).abs();
+    while let [.., one, other] = steps[..]
+        && off(other.1) > CLOSE
+        && steps.len() <= STEPS
+    {
+        steps.push(measure(speed::delay_for(factor, one, other))?);
+    }
+    let told: Vec<_> = steps
+        .iter()
+        .map(|(delay, pair)| {
+            serde_json::json!({ "spin_ns": delay, "node_0_ns": pair.near, "node_1_ns": pair.far })
+        })
+        .collect();
+    let (delay, _) = steps[steps.len() - 1];
+    Ok(serde_json::json!({ "factor": factor, "spin_ns": delay, "steps": told }))
+}
+
 fn run(command: Command) -> Result<(serde_json::Value, bool)> {
     let told = |value| Ok((value, true));
     match command {
@@ -132,14 +177,11 @@ fn run(command: Command) -> Result<(serde_json::Value, bool)> {
                 "node": load.node, "kib": load.kib, "threads": load.threads, "mib_s": mib_s
             }))
         }
-        Command::Calibrate { factor, kib } => {
-            ring(Ring::Latency, &[0, 0])?;
-            ring(Ring::Latency, &[1, 0])?;
-            let base = speed::chase(0, kib << 10, Duration::from_millis(1500))?;
-            let spin = (base * (factor - 1.0)).round() as u64;
-            ring(Ring::Latency, &[1, spin])?;
-            told(serde_json::json!({ "factor": factor, "base_ns": base, "spin_ns": spin }))
+        Command::Compare { kib, millis } => {
+            let pair = speed::Rings::new(kib << 10)?.compare(Duration::from_millis(millis));
+            told(serde_json::json!({ "kib": kib, "node_0_ns": pair.near, "node_1_ns": pair.far }))
         }
+        Command::Calibrate { factor, kib } => calibrate(factor, kib << 10).map(|told| (told, true)),
         Command::Hot { kib, seconds } => {
             let (nanos, on_first) = speed::hot(kib << 10, seconds)?;
             told(serde_json::json!({ "kib": kib, "ns": nanos, "share_on_node_0": on_first }))

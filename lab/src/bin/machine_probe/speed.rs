@@ -9,8 +9,43 @@ use crate::buffer::{Buffer, LINE, PAGE, next, pin};
 /// Loads between looks at the clock.
 const BATCH: usize = 20_000;
 
+/// How long one of two nodes is followed before it is the other's turn.
+const TURN: Duration = Duration::from_millis(50);
+
 /// Loads of a stream without a branch between them: an emulated branch costs as much as a load.
 const UNROLLED: usize = 8;
+
+/// All lines of a buffer, each of which holds the address of the next, in random order.
+struct Ring {
+    buffer: Buffer,
+    at: usize,
+}
+
+impl Ring {
+    /// A ring on a node, gone around once, so that the cache holds what it can.
+    fn on(node: u32, bytes: u64) -> Result<Self> {
+        let buffer = Buffer::on(node, bytes as usize)?;
+        link(&buffer);
+        let mut ring = Self { buffer, at: 0 };
+        ring.follow(ring.buffer.bytes() / LINE);
+        Ok(ring)
+    }
+
+    /// Loads, each of which waits for the one before it.
+    fn follow(&mut self, loads: usize) {
+        (0..loads).for_each(|_| self.at = self.buffer.load(self.at) as usize);
+    }
+
+    /// Nanoseconds of a load, over so much time.
+    fn chase(&mut self, time: Duration) -> f64 {
+        let (begun, mut loads) = (Instant::now(), 0u64);
+        while begun.elapsed() < time {
+            self.follow(BATCH);
+            loads += BATCH as u64;
+        }
+        begun.elapsed().as_nanos() as f64 / loads as f64
+    }
+}
 
 /// Nanoseconds of a load whose address the load before it gave, over all lines of `bytes` in random order.
 ///
@@ -18,18 +53,57 @@ const UNROLLED: usize = 8;
 /// There is no such memory.
 pub(crate) fn chase(node: u32, bytes: u64, time: Duration) -> Result<f64> {
     pin(0);
-    let buffer = Buffer::on(node, bytes as usize)?;
-    link(&buffer);
-    let mut at = 0;
-    // Once around, so that the cache holds what it can.
-    (0..buffer.bytes() / LINE).for_each(|_| at = buffer.load(at) as usize);
-    let (begun, mut loads) = (Instant::now(), 0u64);
-    while begun.elapsed() < time {
-        (0..BATCH).for_each(|_| at = buffer.load(at) as usize);
-        loads += BATCH as u64;
+    Ok(Ring::on(node, bytes)?.chase(time))
+}
+
+/// Nanoseconds of a dependent load on each of two nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    /// Node 0.
+    pub(crate) near: f64,
+    /// Node 1.
+    pub(crate) far: f64,
+}
+
+/// Rings on node 0 and node 1 that are followed by turns, so that whatever else the host does slows both.
+pub(crate) struct Rings([Ring; 2]);
+
+impl Rings {
+    /// Rings of so many bytes each.
+    ///
+    /// # Errors
+    /// There is no such memory.
+    pub(crate) fn new(bytes: u64) -> Result<Self> {
+        pin(0);
+        Ok(Self([Ring::on(0, bytes)?, Ring::on(1, bytes)?]))
     }
-    std::hint::black_box(at);
-    Ok(begun.elapsed().as_nanos() as f64 / loads as f64)
+
+    /// The median turn of each.
+    pub(crate) fn compare(&mut self, time: Duration) -> Pair {
+        let turns = (time.as_millis() / TURN.as_millis()).max(2) as usize / 2;
+        let mut found = [Vec::with_capacity(turns), Vec::with_capacity(turns)];
+        for _ in 0..turns {
+            for (ring, found) in self.0.iter_mut().zip(&mut found) {
+                found.push(ring.chase(TURN));
+            }
+        }
+        let [near, far] = found.map(median);
+        Pair { near, far }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The delay of node 1 at which it would be `factor` times as slow as node 0, by a line through two delays and what
+/// they gave. A delay costs more than itself: what an emulated load does beside it no longer overlaps.
+pub(crate) fn delay_for(factor: f64, one: (u64, Pair), other: (u64, Pair)) -> u64 {
+    let ratio = |pair: Pair| pair.far / pair.near;
+    let (first, second) = (ratio(one.1), ratio(other.1));
+    let slope = (second - first) / (other.0 as f64 - one.0 as f64);
+    (other.0 as f64 + (factor - second) / slope).max(0.0).round() as u64
 }
 
 /// Nanoseconds of a dependent load, second by second, over memory that was filled on node 1 and is free to move; and
@@ -55,17 +129,29 @@ pub(crate) fn hot(bytes: u64, seconds: u64) -> Result<(Vec<f64>, f64)> {
     Ok((nanos, buffer.share_on(0)))
 }
 
-/// One ring through all lines (Sattolo's algorithm).
+/// One ring through all lines: all of a page in random order, then those of another page, in random order too. An
+/// emulated CPU's own TLB grows and shrinks with whatever ran before; this way it misses once a page at most, and
+/// what is measured is the memory.
 fn link(buffer: &Buffer) {
-    let lines = buffer.bytes() / LINE;
-    let mut order: Vec<u32> = (0..lines as u32).collect();
     let mut state = 0x9e37_79b9;
-    for last in (1..lines).rev() {
-        order.swap(last, (next(&mut state) % last as u64) as usize);
+    let pages = shuffled(buffer.bytes() / PAGE, &mut state);
+    let lines = pages.iter().flat_map(|page| {
+        let lines = shuffled(PAGE / LINE, &mut state);
+        lines.into_iter().map(move |line| page * PAGE + line * LINE)
+    });
+    let lines: Vec<usize> = lines.collect();
+    for (at, to) in lines.iter().zip(lines.iter().cycle().skip(1)) {
+        buffer.store(*at, *to as u64);
     }
-    for (line, to) in order.iter().enumerate() {
-        buffer.store(line * LINE, u64::from(*to) * LINE as u64);
+}
+
+/// 0..count in random order (Fisher and Yates).
+fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        order.swap(last, (next(state) % (last as u64 + 1)) as usize);
     }
+    order
 }
 
 /// MiB a second of lines read one after the other by so many threads, each with its own `bytes`.
@@ -102,4 +188,18 @@ pub(crate) fn stream(node: u32, bytes: u64, time: Duration, threads: usize) -> R
             buffers.iter().enumerate().map(|each| scope.spawn(move || read(each))).collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).sum()
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // 100 ns on both without delay; 200 ns more for a delay of 100: factor 2 takes 50.
+    #[test]
+    fn delays_follow_the_line_through_what_was_measured() {
+        let pair = |far| Pair { near: 100.0, far };
+        assert_eq!(delay_for(2.0, (0, pair(100.0)), (100, pair(300.0))), 50);
+        assert_eq!(delay_for(4.0, (0, pair(100.0)), (100, pair(300.0))), 150);
+        assert_eq!(delay_for(0.5, (0, pair(100.0)), (100, pair(300.0))), 0, "no delay is negative");
+    }
 }
