@@ -269,7 +269,10 @@ impl Files {
             ]);
             args.extend([
                 "-device".to_owned(),
-                format!("ivshmem-doorbell,chardev=tierscope,vectors={}", interrupts::VECTORS),
+                format!(
+                    "ivshmem-doorbell,chardev=tierscope,vectors={}",
+                    tierscope_wire::device::VECTORS
+                ),
             ]);
         }
         Ok(args)

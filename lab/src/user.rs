@@ -99,12 +99,6 @@ impl Program {
 }
 
 impl Running {
-    /// Its process.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Waits for its end, and gathers what was seen.
     ///
     /// # Errors

@@ -6,15 +6,13 @@
 use std::fs::{self, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 
 use tierscope_core::{
     Access, Addr, Counters, Error, ErrorKind, Lost, Notice, Result, Rule, RuleId, Sample, Samples,
     SpaceId, Time,
 };
 use tierscope_wire::device::{Client, Command, PCI_ID, encode, rings};
-use tierscope_wire::ring::region;
-use tierscope_wire::{Consumer, TlbMiss};
+use tierscope_wire::{Consumer, Shared, TlbMiss};
 
 /// The PCI function that carries the device; `None` if this machine has none.
 #[must_use]
@@ -33,57 +31,23 @@ fn identity(function: &Path) -> Option<(u16, u16)> {
     Some((number("vendor")?, number("device")?))
 }
 
-/// The device's memory in this process. It is unmapped when this is dropped.
-#[derive(Debug)]
-struct Mapped {
-    base: *mut libc::c_void,
-    bytes: usize,
-}
-
-// SAFETY: the memory belongs to no thread, and is only accessed through atomics.
-unsafe impl Send for Mapped {}
-
-impl Mapped {
-    fn new(path: &Path) -> Result<Self> {
-        let failed = |cause: std::io::Error| {
-            let kind = match cause.kind() {
-                std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-                _ => ErrorKind::Io,
-            };
-            Error::new(kind, format!("cannot map {}", path.display()))
-                .cause(cause)
-                .remedy("run as root")
+/// Maps the device's memory: the second BAR of the function.
+fn map(function: &Path) -> Result<Shared> {
+    let path = function.join("resource2");
+    Shared::open(&path, 0).map_err(|cause| {
+        let kind = match cause.kind() {
+            std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+            _ => ErrorKind::Io,
         };
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
-        let bytes = file.metadata().map_err(failed)?.len() as usize;
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let base = unsafe {
-            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-            libc::mmap(std::ptr::null_mut(), bytes, protection, flags, file.as_raw_fd(), 0)
-        };
-        match base == libc::MAP_FAILED {
-            true => Err(failed(std::io::Error::last_os_error())),
-            false => Ok(Self { base, bytes }),
-        }
-    }
-
-    fn words(&self) -> Result<&[AtomicU64]> {
-        // SAFETY: mapped as long as self is; in this process only atomics access it.
-        unsafe { region(self.base.cast(), self.bytes) }
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new` and used by nobody any more.
-        unsafe { libc::munmap(self.base, self.bytes) };
-    }
+        let what = format!("cannot map {}", path.display());
+        Error::new(kind, what).cause(cause).remedy("run as root")
+    })
 }
 
 /// Counters of the telemetry device. Rules that are still there go when this is dropped.
 #[derive(Debug)]
 pub struct TelemetryDevice {
-    mapped: Mapped,
+    shared: Shared,
     block: usize,
     rules: Vec<(RuleId, Rule)>,
 }
@@ -99,8 +63,7 @@ impl TelemetryDevice {
                 .cause(format!("no PCI function is {:04x}:{:04x}", PCI_ID.0, PCI_ID.1))
                 .remedy("start the instrumented virtual machine with part `device`")
         })?;
-        let mapped = Mapped::new(&function.join("resource2"))?;
-        let device = Self { mapped, block, rules: Vec::new() };
+        let device = Self { shared: map(&function)?, block, rules: Vec::new() };
         device.client()?;
         Ok(device)
     }
@@ -110,7 +73,7 @@ impl TelemetryDevice {
     /// # Errors
     /// The memory holds no device that this knows.
     pub fn client(&self) -> Result<Client<'_>> {
-        Client::attach(self.mapped.words()?, self.block)
+        Client::attach(self.shared.words()?, self.block)
     }
 
     fn rule(&self, id: RuleId) -> Result<&Rule> {
@@ -201,11 +164,8 @@ impl TlbMisses {
                 .remedy("start the machine with parts `device`, `tlb`, and guest_rings = true")
         };
         let function = find(sys).ok_or_else(|| missing("no PCI function is a telemetry device"))?;
-        let mapped = Mapped::new(&function.join("resource2"))?;
-        Client::attach(mapped.words()?, 0)?;
-        // SAFETY: the mapping is never taken back, see below; only atomics access it.
-        let words: &'static [AtomicU64] = unsafe { region(mapped.base.cast(), mapped.bytes) }?;
-        std::mem::forget(mapped);
+        let words = map(&function)?.leak()?;
+        Client::attach(words, 0)?;
         let rings: Vec<_> =
             rings(words).into_iter().map(Consumer::attach).collect::<Result<_>>()?;
         match rings.is_empty() {

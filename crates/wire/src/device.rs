@@ -82,6 +82,9 @@ pub const W_STATE: usize = 0xa000 / 8;
 /// Vendor and device of the PCI function that carries it (ivshmem of QEMU: docs/specs/pci-ids.txt).
 pub const PCI_ID: (u16, u16) = (0x1af4, 0x1110);
 
+/// Interrupt vectors that the guest sees.
+pub const VECTORS: usize = 2;
+
 /// What a doorbell may be rung with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u64)]

@@ -17,6 +17,16 @@ pub struct Piece {
     pub bytes: u64,
 }
 
+impl Piece {
+    /// How far from its first byte a physical address is; `None` if it is not in here.
+    #[inline(always)]
+    #[must_use]
+    pub fn offset_of(&self, physical: u64) -> Option<u64> {
+        let offset = physical.wrapping_sub(self.physical);
+        (offset < self.bytes).then_some(offset)
+    }
+}
+
 /// Bytes of RAM below the hole: hw/i386/pc_q35.c of QEMU, pc_q35_init.
 fn below_hole(ram: u64) -> u64 {
     if ram >= 0xb000_0000 { 0x8000_0000 } else { 0xb000_0000 }
@@ -50,6 +60,13 @@ mod tests {
     fn a_small_machine_has_no_hole() {
         let piece = |node, physical| Piece { node, offset: 0, physical, bytes: GIB };
         assert_eq!(q35(&[GIB, GIB]), [piece(0, 0), piece(1, GIB)]);
+    }
+
+    #[test]
+    fn an_address_is_in_one_piece() {
+        let piece = Piece { node: 1, offset: 0, physical: GIB, bytes: GIB };
+        let of = [GIB - 1, GIB, 2 * GIB - 1, 2 * GIB].map(|at| piece.offset_of(at));
+        assert_eq!(of, [None, Some(0), Some(GIB - 1), None]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What the instrumented virtual machine shares with others: fixed-size records and the ring that carries them, the
-//! registers of its telemetry device, the table of touched pages, counts, where its RAM lies.
+//! registers of its telemetry device, the table of touched pages, counts, where its RAM lies, files as shared memory.
 //!
 //! Invariant: a layout is written down here once, beside the code that reads and writes it, and
 //! held by tests. No record is ever lost silently.
@@ -8,8 +8,10 @@ pub mod device;
 pub mod guest_ram;
 pub mod records;
 pub mod ring;
+pub mod shared;
 pub mod stats;
 pub mod touched;
 
 pub use records::{RawAccess, Record, TlbMiss};
 pub use ring::{Consumer, Drained, Producer, Reader};
+pub use shared::Shared;

@@ -47,8 +47,6 @@ pub type OnVcpu = extern "C" fn(Id, u32);
 pub type OnBlock = extern "C" fn(Id, *mut Block);
 /// An access: vCPU, what it was, virtual address, what was said when it was asked for.
 pub type OnAccess = extern "C" fn(u32, u32, u64, *mut c_void);
-/// An instruction: vCPU, what was said when it was asked for.
-pub type OnInstruction = extern "C" fn(u32, *mut c_void);
 /// The end of QEMU.
 pub type AtExit = extern "C" fn(Id, *mut c_void);
 /// A system call of a program: number and eight arguments.
@@ -100,8 +98,6 @@ calls! {
     register_atexit_cb: fn(Id, AtExit, *mut c_void);
     /// Calls back at each access of the instruction.
     register_vcpu_mem_cb: fn(*mut Instruction, OnAccess, c_int, c_int, *mut c_void);
-    /// Calls back at each execution of the instruction.
-    register_vcpu_insn_exec_cb: fn(*mut Instruction, OnInstruction, c_int, *mut c_void);
     /// Calls back at system calls.
     register_vcpu_syscall_cb: fn(Id, OnCall);
     /// Calls back when they return.
@@ -124,8 +120,6 @@ calls! {
     hwaddr_is_io: fn(*const Place) -> bool;
     /// The physical address, as far as QEMU has it right.
     hwaddr_phys_addr: fn(*const Place) -> u64;
-    /// Prints.
-    outs: fn(*const c_char);
 }
 
 /// A function or variable of the program that loaded this.

@@ -9,8 +9,8 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
-/// Vectors that the guest sees.
-const VECTORS: usize = 2;
+use tierscope_wire::device::VECTORS;
+
 /// Messages before those of the vectors.
 const BEFORE: usize = 3;
 

@@ -27,9 +27,13 @@ struct Piece {
     host: AtomicU64,
     /// Where we have it.
     ours: u64,
-    physical: u64,
-    bytes: u64,
-    node: u8,
+    ram: guest_ram::Piece,
+}
+
+impl Piece {
+    fn node(&self) -> u8 {
+        self.ram.node as u8
+    }
 }
 
 /// Where nothing is: no difference to it is smaller than a piece.
@@ -58,9 +62,7 @@ impl Memory {
         let mapped = |piece: guest_ram::Piece| Piece {
             host: AtomicU64::new(UNKNOWN),
             ours: ours[piece.node] + piece.offset,
-            physical: piece.physical,
-            bytes: piece.bytes,
-            node: piece.node as u8,
+            ram: piece,
         };
         Self { pieces: guest_ram::q35(&bytes).into_iter().map(mapped).collect() }
     }
@@ -71,11 +73,11 @@ impl Memory {
     /// A file that is mapped nowhere.
     pub fn find_host(&self, files: &[NodeFile], maps: &str) -> Result<(), String> {
         for (node, file) in files.iter().enumerate() {
-            let base = self.pieces.iter().filter(|piece| usize::from(piece.node) == node);
+            let base = self.pieces.iter().filter(|piece| piece.ram.node == node);
             let ours = base.map(|piece| piece.ours).min().unwrap_or(0);
             let host = mapping_of(maps, &file.path, ours)
                 .ok_or_else(|| format!("{} is not mapped by QEMU with share=on", file.path))?;
-            for piece in self.pieces.iter().filter(|piece| usize::from(piece.node) == node) {
+            for piece in self.pieces.iter().filter(|piece| piece.ram.node == node) {
                 piece.host.store(host + (piece.ours - ours), Relaxed);
             }
         }
@@ -88,28 +90,28 @@ impl Memory {
     pub fn at_host(&self, host: u64) -> Option<At> {
         self.pieces.iter().find_map(|piece| {
             let offset = host.wrapping_sub(piece.host.load(Relaxed));
-            let there = offset < piece.bytes;
-            there.then_some(At { physical: piece.physical + offset, node: piece.node })
+            let there = offset < piece.ram.bytes;
+            there.then_some(At { physical: piece.ram.physical + offset, node: piece.node() })
         })
     }
 
     /// The node of a physical address.
     #[must_use]
     pub fn node_of(&self, physical: u64) -> Option<u8> {
-        Some(self.piece_of(physical)?.node)
+        Some(self.place_of(physical)?.0.node())
     }
 
     #[inline(always)]
-    fn piece_of(&self, physical: u64) -> Option<&Piece> {
-        self.pieces.iter().find(|piece| physical.wrapping_sub(piece.physical) < piece.bytes)
+    fn place_of(&self, physical: u64) -> Option<(&Piece, u64)> {
+        self.pieces.iter().find_map(|piece| Some((piece, piece.ram.offset_of(physical)?)))
     }
 
     /// The eight bytes at a physical address, a multiple of 8; 0, which is no page-table entry, where no RAM is.
     #[inline(always)]
     #[must_use]
     pub fn word(&self, physical: u64) -> u64 {
-        let Some(piece) = self.piece_of(physical & !7) else { return 0 };
-        let address = piece.ours + ((physical & !7) - piece.physical);
+        let Some((piece, offset)) = self.place_of(physical & !7) else { return 0 };
+        let address = piece.ours + offset;
         // SAFETY: the file is mapped there, shared and for good; the guest writes to it meanwhile, hence an atomic.
         unsafe { &*(address as *const AtomicU64) }.load(Relaxed)
     }
@@ -117,7 +119,7 @@ impl Memory {
     /// One past the last physical byte.
     #[must_use]
     pub fn end(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.physical + piece.bytes).max().unwrap_or(0)
+        self.pieces.iter().map(|piece| piece.ram.physical + piece.ram.bytes).max().unwrap_or(0)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::memory::{At, Memory, mapping_of};
 use crate::opcode::is_non_temporal;
 use crate::options::{MOST_CPUS, Options, Part};
 use crate::said::{self, say};
-use crate::shared::{map_file, map_words};
+use crate::shared::map_words;
 use crate::tiers::Tiers;
 use crate::vcpu::{CALLBACKS, Ring, Vcpu, parts_of};
 
@@ -140,17 +140,12 @@ fn read_options(words: &[String]) -> Result<Options, String> {
     Options::parse(&text).map_err(|cause| format!("{path}: {cause}"))
 }
 
-/// Bytes of the device's memory.
-fn device_bytes(path: &str) -> Result<u64, String> {
-    std::fs::metadata(path).map(|file| file.len()).map_err(|e| format!("{path}: {e}"))
-}
-
 impl Run {
     fn new(options: Options, calls: Calls, info: &Info) -> Result<Self, String> {
         let ours: Vec<u64> = options
             .nodes
             .iter()
-            .map(|node| map_file(&node.path, node.bytes).map(|base| base as u64))
+            .map(|node| map_words(&node.path, node.bytes).map(|words| words.as_ptr() as u64))
             .collect::<Result<_, _>>()?;
         let stats = map_words(&format!("{}/stats", options.run), stats::bytes_for(options.cpus))?;
         let mut run = Run {
@@ -186,13 +181,13 @@ impl Run {
 
     fn make_device(&mut self) -> Result<(), String> {
         let path = format!("{}/device", self.options.run);
-        let bytes = device_bytes(&path)?;
-        let region = map_words(&path, bytes)?;
+        let region = map_words(&path, 0)?;
         let interrupts = Interrupts::ask(&format!("{}/device.socket", self.options.run))?;
         let ring_bytes = if self.options.guest_rings { self.options.ring_bytes } else { 0 };
         let device = Device::new(region, self.options.cpus, ring_bytes, interrupts)?;
         self.device = Some(device);
-        (self.device_bytes, self.device_ours) = (bytes, region.as_ptr() as u64);
+        (self.device_bytes, self.device_ours) =
+            (size_of_val(region) as u64, region.as_ptr() as u64);
         Ok(())
     }
 

@@ -8,14 +8,11 @@
 use std::collections::HashMap;
 
 use tierscope_core::{Access, Level};
+use tierscope_hw::entry::{FRAME_MASK, HUGE, PRESENT};
 use tierscope_hw::{Asid, Fault, Mmu, PageTable, Root, Source, Translation, config, entry_address};
 
 use crate::memory::Memory;
 use crate::said::say;
-
-const PRESENT: u64 = 1;
-const HUGE: u64 = 1 << 7;
-const FRAME: u64 = 0x000f_ffff_ffff_f000;
 
 /// Where a plain walk of the tables ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +39,12 @@ pub fn resolve(memory: &Memory, root: u64, levels: u8, linear: u64) -> Option<Re
         if level == Level::PTE || entry & HUGE != 0 && level.number() <= 3 {
             let offset = (1u64 << shift) - 1;
             return Some(Resolved {
-                physical: (entry & FRAME & !offset) | linear & offset,
+                physical: (entry & FRAME_MASK & !offset) | linear & offset,
                 entry: place,
                 level,
             });
         }
-        table = entry & FRAME;
+        table = entry & FRAME_MASK;
     }
     None
 }

@@ -11,10 +11,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use crate::error::{Context, Result};
+use tierscope_wire::device::VECTORS;
 
-/// Vectors that the guest sees.
-pub(super) const VECTORS: usize = 2;
+use crate::error::{Context, Result};
 
 /// The server's version of the protocol.
 const PROTOCOL: i64 = 0;

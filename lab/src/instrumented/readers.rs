@@ -1,8 +1,7 @@
 //! Threads that read the plugin's rings while the machine runs.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tierscope_wire::guest_ram::{self, Piece};
-use tierscope_wire::{Consumer, RawAccess, Record, TlbMiss, ring};
+use tierscope_wire::{Consumer, RawAccess, Record, Shared, TlbMiss};
 
 use super::{Files, Words};
 use crate::error::{Context, Error, Kind, Result};
@@ -22,18 +21,9 @@ use crate::error::{Context, Error, Kind, Result};
 /// # Errors
 /// It cannot be mapped.
 pub(super) fn map(path: &Path, bytes: u64) -> Result<Words> {
-    let file = OpenOptions::new().read(true).write(true).open(path).at(path.display())?;
-    // SAFETY: a new mapping at an address that the kernel chooses.
-    let base = unsafe {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, file.as_raw_fd(), 0)
-    };
-    if base == libc::MAP_FAILED {
-        return Err(std::io::Error::last_os_error()).at(path.display());
-    }
-    // SAFETY: mapped for good, page-aligned, accessed through atomics only.
-    unsafe { ring::region(base.cast(), bytes as usize) }
-        .map_err(|error| Error::new(Kind::Environment, path.display().to_string(), error))
+    let shared = Shared::open(path, bytes).at(path.display())?;
+    let words = shared.leak();
+    words.map_err(|error| Error::new(Kind::Environment, path.display().to_string(), error))
 }
 
 /// What came out of the rings.
@@ -76,11 +66,11 @@ impl Ram {
 
     /// The eight bytes at a physical address; 0 where no RAM is.
     pub(crate) fn word(&self, physical: u64) -> u64 {
-        let inside = |piece: &Piece| physical.wrapping_sub(piece.physical) < piece.bytes;
-        let found = self.pieces.iter().find(|(piece, _)| inside(piece));
-        found.map_or(0, |(piece, words)| {
-            words[((physical - piece.physical + piece.offset) / 8) as usize].load(Relaxed)
-        })
+        let place = |(piece, words): &(Piece, Words)| {
+            Some((*words, piece.offset + piece.offset_of(physical)?))
+        };
+        let found = self.pieces.iter().find_map(place);
+        found.map_or(0, |(words, offset)| words[(offset / 8) as usize].load(Relaxed))
     }
 }
 
@@ -253,7 +243,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
     use tierscope_core::Time;
-    use tierscope_wire::Producer;
+    use tierscope_wire::{Producer, ring};
 
     fn access(address: u64) -> RawAccess {
         RawAccess {

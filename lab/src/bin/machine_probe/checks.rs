@@ -18,7 +18,7 @@ use tierscope_wire::device::Command as Ring;
 use tierscope_wire::stats::Switch;
 
 use crate::buffer::{Buffer, LINE, PAGE, next, pin};
-use crate::{device, ring};
+use crate::device;
 
 /// Far more lines than any cache here has ways for, in every set.
 const BEYOND_CACHE: usize = 64 << 20;
@@ -230,8 +230,6 @@ pub(crate) fn misses(pagemap: &Path, pages: u64, accesses: u64) -> Result<(Value
     }
     client.ring(Ring::Switch, &[all])?;
     let space = client.ring(Ring::Space, &[])?;
-    Ok((
-        json!({ "pages": pages, "accesses": accesses, "space": space }),
-        ring(Ring::Ping, &[]).is_ok(),
-    ))
+    // What was recorded is judged outside (lab/src/machine/misses.rs).
+    Ok((json!({ "pages": pages, "accesses": accesses, "space": space }), true))
 }

@@ -129,8 +129,8 @@ fn ring(command: Ring, arguments: &[u64]) -> Result<u64> {
 /// Milliseconds of a measurement, and how close to the factor calibration comes before it stops.
 const CALIBRATE_MILLIS: u64 = 2000;
 const CLOSE: f64 = 0.02;
-/// Measurements after the first at most.
-const STEPS: usize = 5;
+/// Measurements at most.
+const STEPS: usize = 8;
 
 /// Finds the delay of node 1, sets it, and tells what was measured on the way.
 fn calibrate(factor: f64, bytes: u64) -> Result<serde_json::Value> {
@@ -146,19 +146,17 @@ fn calibrate(factor: f64, bytes: u64) -> Result<serde_json::Value> {
     let mut steps = vec![measure(0)?];
     steps.push(measure(((factor - 1.0) * steps[0].1.near).round() as u64)?);
     let off = |pair: speed::Pair| (pair.far / pair.near / factor - 1.0).abs();
-    while let [.., one, other] = steps[..]
-        && off(other.1) > CLOSE
-        && steps.len() <= STEPS
-    {
-        steps.push(measure(speed::delay_for(factor, one, other))?);
+    while steps.len() < STEPS && off(steps[steps.len() - 1].1) > CLOSE {
+        steps.push(measure(speed::delay_for(factor, &steps))?);
     }
+    let delay = speed::delay_for(factor, &steps);
+    ring(Ring::Latency, &[1, delay])?;
     let told: Vec<_> = steps
         .iter()
         .map(|(delay, pair)| {
             serde_json::json!({ "spin_ns": delay, "node_0_ns": pair.near, "node_1_ns": pair.far })
         })
         .collect();
-    let (delay, _) = steps[steps.len() - 1];
     Ok(serde_json::json!({ "factor": factor, "spin_ns": delay, "steps": told }))
 }
 

@@ -78,7 +78,7 @@ impl Rings {
         Ok(Self([Ring::on(0, bytes)?, Ring::on(1, bytes)?]))
     }
 
-    /// The median turn of each.
+    /// A turn of each that a quarter of its turns were quicker than: beside others a host only ever makes them longer.
     pub(crate) fn compare(&mut self, time: Duration) -> Pair {
         let turns = (time.as_millis() / TURN.as_millis()).max(2) as usize / 2;
         let mut found = [Vec::with_capacity(turns), Vec::with_capacity(turns)];
@@ -87,23 +87,25 @@ impl Rings {
                 found.push(ring.chase(TURN));
             }
         }
-        let [near, far] = found.map(median);
+        let [near, far] = found.map(quartile);
         Pair { near, far }
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+fn quartile(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    values[values.len() / 4]
 }
 
-/// The delay of node 1 at which it would be `factor` times as slow as node 0, by a line through two delays and what
-/// they gave. A delay costs more than itself: what an emulated load does beside it no longer overlaps.
-pub(crate) fn delay_for(factor: f64, one: (u64, Pair), other: (u64, Pair)) -> u64 {
-    let ratio = |pair: Pair| pair.far / pair.near;
-    let (first, second) = (ratio(one.1), ratio(other.1));
-    let slope = (second - first) / (other.0 as f64 - one.0 as f64);
-    (other.0 as f64 + (factor - second) / slope).max(0.0).round() as u64
+/// The delay of node 1 at which it would be `factor` times as slow as node 0, by the line that lies closest to what was
+/// measured (least squares). A delay costs more than itself: what an emulated load does beside it no longer overlaps.
+pub(crate) fn delay_for(factor: f64, measured: &[(u64, Pair)]) -> u64 {
+    let points = || measured.iter().map(|(delay, pair)| (*delay as f64, pair.far / pair.near));
+    let mean = |sum: f64| sum / measured.len() as f64;
+    let (x, y) = (mean(points().map(|(x, _)| x).sum()), mean(points().map(|(_, y)| y).sum()));
+    let along: f64 = points().map(|(at, ratio)| (at - x) * (ratio - y)).sum();
+    let square: f64 = points().map(|(at, _)| (at - x).powi(2)).sum();
+    (x + (factor - y) * square / along).max(0.0).round() as u64
 }
 
 /// Nanoseconds of a dependent load, second by second, over memory that was filled on node 1 and is free to move; and
@@ -197,9 +199,12 @@ mod tests {
     // 100 ns on both without delay; 200 ns more for a delay of 100: factor 2 takes 50.
     #[test]
     fn delays_follow_the_line_through_what_was_measured() {
-        let pair = |far| Pair { near: 100.0, far };
-        assert_eq!(delay_for(2.0, (0, pair(100.0)), (100, pair(300.0))), 50);
-        assert_eq!(delay_for(4.0, (0, pair(100.0)), (100, pair(300.0))), 150);
-        assert_eq!(delay_for(0.5, (0, pair(100.0)), (100, pair(300.0))), 0, "no delay is negative");
+        let at = |delay, far| (delay, Pair { near: 100.0, far });
+        let measured = [at(0, 100.0), at(100, 300.0), at(200, 500.0)];
+        assert_eq!(delay_for(2.0, &measured[..2]), 50);
+        assert_eq!(delay_for(4.0, &measured), 150);
+        assert_eq!(delay_for(0.5, &measured), 0, "no delay is negative");
+        let scattered = [at(0, 90.0), at(0, 110.0), at(100, 290.0), at(100, 310.0)];
+        assert_eq!(delay_for(2.0, &scattered), 50);
     }
 }
