@@ -23,6 +23,7 @@ needs=(
     objdump:binutils
     gzip:gzip
     redis-check-rdb:redis-tools
+    memcached:memcached
     /usr/include/stdio.h:libc6-dev
     /usr/lib/x86_64-linux-gnu/libelf.so.1:libelf1
     /usr/lib/x86_64-linux-gnu/libssl.so.3:libssl3
@@ -67,7 +68,8 @@ if [ "$(id -u)" -ne 0 ]; then
     exit 5
 fi
 echo "setup: installing ${missing[*]}" >&2
-export DEBIAN_FRONTEND=noninteractive
+# RUNLEVEL=1: nothing that is installed for the lab's guests begins to serve on this machine.
+export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
 apt=(apt-get -q -o DPkg::Lock::Timeout=300)
 "${apt[@]}" update >&2
 "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >&2

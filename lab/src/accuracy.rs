@@ -84,7 +84,11 @@ pub fn check(out: &Path, bar: f64) -> Result<()> {
     }
 }
 
-fn reported(recording: &Path) -> Result<RangeSet> {
+/// What a recording calls hot: the mean of its last 5 s.
+///
+/// # Errors
+/// There is none, or the report fails.
+pub(crate) fn reported(recording: &Path) -> Result<RangeSet> {
     let tierscope =
         paths::programs().map_or_else(|| "tierscope".into(), |dir| dir.join("tierscope"));
     let text =

@@ -6,6 +6,7 @@
 
 mod interrupts;
 mod readers;
+pub mod referee;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -90,8 +91,8 @@ impl Wanted {
             slots: number(&mut table.clone(), "touched_slots", 1 << 16)?,
         };
         wanted.switches()?;
-        match wanted.keep.iter().find(|name| !["raw", "tlb"].contains(&name.as_str())) {
-            Some(name) => Err(bad(format!("keep: there is no ring {name}"))),
+        match wanted.keep.iter().find(|name| !["raw", "tlb", "touched"].contains(&name.as_str())) {
+            Some(name) => Err(bad(format!("keep: {name} leaves nothing to keep"))),
             None => Ok(wanted),
         }
     }
@@ -107,14 +108,11 @@ impl Wanted {
 
     /// Bits of what is off at the start.
     fn switches(&self) -> Result<u64> {
-        let bit = |name: &String| match name.as_str() {
-            "raw" => Ok(Switch::Raw.bit()),
-            "tlb" => Ok(Switch::Tlb.bit()),
-            "touched" => Ok(Switch::Touched.bit()),
-            "flush" => Ok(Switch::Flush.bit()),
-            other => Err(bad(format!("off: {other} cannot be switched"))),
-        };
-        self.off.iter().try_fold(0, |all, name| Ok(all | bit(name)?))
+        self.off.iter().try_fold(0, |all, name| {
+            let switch = Switch::named(name);
+            let switch = switch.ok_or_else(|| bad(format!("off: {name} cannot be switched")))?;
+            Ok(all | switch.bit())
+        })
     }
 }
 
@@ -361,7 +359,7 @@ mod tests {
     fn what_no_lab_understands_is_refused() {
         let error = |text: &str| Wanted::take(&mut table(text)).unwrap_err().to_string();
         assert!(error("off = ['llc']").contains("llc cannot be switched"));
-        assert!(error("keep = ['touched']").contains("no ring touched"));
+        assert!(error("keep = ['flush']").contains("flush leaves nothing"));
         assert!(error("states = 'many'").contains("states"));
         assert!(error("parts = 'llc'").contains("parts"));
     }

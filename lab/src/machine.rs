@@ -4,6 +4,8 @@
 pub mod bench;
 mod misses;
 mod naive;
+mod programs;
+mod referee;
 
 use std::fs;
 use std::path::Path;
@@ -44,6 +46,8 @@ pub fn check(out: &Path) -> Result<()> {
     same("counted and loaded under traffic", &doorbell["counted"], &doorbell["loads"])?;
     let interrupt = json(&out.join("interrupt.json"))?;
     same("interrupts raised and seen", &interrupt["raised"], &interrupt["seen"])?;
+    let placed = json(&out.join("placed.json"))?;
+    same("pages placed elsewhere than the kernel says", &placed["wrong_pages"], &0.into())?;
     let found = misses::read(out)?;
     found.check()?;
     say(format!(

@@ -10,7 +10,7 @@ use crate::command::capture;
 use crate::error::{Context, Result};
 use crate::fetch::{self, Tree};
 use crate::initramfs::{self, Contents};
-use crate::instrumented::{self, AWAKE, Files, Readers};
+use crate::instrumented::{self, AWAKE, Files, Readers, referee};
 use crate::kbuild;
 use crate::paths;
 use crate::progress::say;
@@ -108,8 +108,11 @@ fn instrument(machine: &mut Machine, scenario: &Scenario, out: &Path) -> Result<
     Readers::start(files, out).map(Some)
 }
 
-/// `plugin.json`: counts, what the plugin said, what was read.
+/// `plugin.json`: counts, what the plugin said, what was read; and touched pages, if they are wanted.
 fn keep_outcome(files: &Files, readers: Readers, out: &Path) -> Result<()> {
+    if files.wanted().keep.iter().any(|name| name == "touched") {
+        referee::keep_touched(files, out)?;
+    }
     let outcome = files.result(&readers.finish())?;
     let path = out.join("plugin.json");
     let text = serde_json::to_string_pretty(&outcome).map_err(std::io::Error::from);

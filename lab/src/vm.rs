@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::command::missing;
 use crate::console::Scanner;
 use crate::error::{Context, Error, Kind, Result};
-use crate::instrumented::Files;
+use crate::instrumented::{Files, referee};
 use crate::topology::Topology;
 
 /// Kernel parameters of every machine. loglevel=5 shows warnings, without which a WARNING would pass unseen; a
@@ -267,6 +267,9 @@ impl<'a> Watch<'a> {
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
             self.notice_boot();
+            if let Some(Err(error)) = self.shared.map(|shared| referee::answer(shared, self.out)) {
+                eprintln!("lab: a question to the referee: {error}");
+            }
         }
         true
     }

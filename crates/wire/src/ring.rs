@@ -225,6 +225,12 @@ impl<'a, R: Record> Consumer<'a, R> {
         Ok(Self { region, mask: capacity - 1, tail, told, records: PhantomData })
     }
 
+    /// Records that the ring holds.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.mask + 1
+    }
+
     /// Appends everything that is there.
     ///
     /// # Errors

@@ -97,6 +97,23 @@ impl Switch {
     /// All of them.
     pub const ALL: [Switch; 4] = [Switch::Raw, Switch::Tlb, Switch::Touched, Switch::Flush];
 
+    /// Its part's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Switch::Raw => "raw",
+            Switch::Tlb => "tlb",
+            Switch::Touched => "touched",
+            Switch::Flush => "flush",
+        }
+    }
+
+    /// The part of that name; `None` if there is none that can be switched.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Switch> {
+        Switch::ALL.into_iter().find(|switch| switch.name() == name)
+    }
+
     /// Its bit.
     #[inline(always)]
     #[must_use]

@@ -22,6 +22,7 @@ pub mod graph;
 pub mod hotspot;
 pub mod keys;
 pub mod masim;
+pub mod memcached;
 pub mod neighbour;
 mod permutation;
 pub mod proc_mem;

@@ -1,4 +1,4 @@
-//! A Redis server from its client's side: filled with marked values, then read.
+//! A Redis or memcached server from its client's side: filled with marked values, then read.
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, BufWriter, Write};
@@ -11,11 +11,21 @@ use tierscope_core::{Error, ErrorKind, Result, Rng};
 
 use crate::hotspot::Hotspot;
 use crate::resp::{Reply, read_reply, write_command};
-use crate::value;
+use crate::{memcached, value};
 
 /// Commands under way at once: enough to keep the server busy, few enough for its buffers to stay
 /// small beside its data.
 const PIPELINE: u32 = 16;
+
+/// What a server speaks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// RESP.
+    #[default]
+    Redis,
+    /// memcached's text protocol.
+    Memcached,
+}
 
 /// How a load reads a value, every byte of it each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +62,7 @@ impl Read {
 /// A connection.
 pub struct Client {
     name: String,
+    dialect: Dialect,
     from: BufReader<Box<dyn io::Read>>,
     to: BufWriter<Box<dyn Write>>,
 }
@@ -76,16 +87,16 @@ impl Client {
     ///
     /// # Errors
     /// [`ErrorKind::NoTarget`] if nobody listens there.
-    pub fn connect(server: &str) -> Result<Self> {
+    pub fn connect(server: &str, dialect: Dialect) -> Result<Self> {
         let streams = if server.contains('/') { unix(server) } else { tcp(server) };
         let (from, to) = streams.map_err(|e| {
             Error::new(ErrorKind::NoTarget, format!("cannot connect to {server}"))
                 .cause(e)
-                .remedy("is redis-server running, and is this its socket or host:port?")
+                .remedy("is the server running, and is this its socket or host:port?")
         })?;
         let (from, to) =
             (BufReader::with_capacity(1 << 18, from), BufWriter::with_capacity(1 << 18, to));
-        Ok(Client { name: server.to_owned(), from, to })
+        Ok(Client { name: server.to_owned(), dialect, from, to })
     }
 
     /// Sets keys `0..keys` to values of `bytes` bytes, marked hot or cold.
@@ -98,11 +109,14 @@ impl Client {
             let batch = first..keys.min(first + PIPELINE);
             for key in batch.clone() {
                 value::fill(&mut data, key, spot.is_hot(key.into()));
-                let words: [&[u8]; 3] = [b"SET", &name(key), &data];
-                write_command(&mut self.to, &words).map_err(|e| self.broken(e))?;
+                self.write_set(key, &data).map_err(|e| self.broken(e))?;
             }
             self.flush()?;
-            batch.clone().try_for_each(|key| self.expect(key, &Reply::Simple("OK".into())))?;
+            let done = match self.dialect {
+                Dialect::Redis => "OK",
+                Dialect::Memcached => "STORED",
+            };
+            batch.clone().try_for_each(|key| self.expect(key, &Reply::Simple(done.into())))?;
         }
         Ok(())
     }
@@ -111,7 +125,7 @@ impl Client {
     /// [`Client::fill`] set.
     ///
     /// # Errors
-    /// A key is missing or another value, or as [`Client::fill`].
+    /// A key is missing or another value, the server has no such command, or as [`Client::fill`].
     pub fn load(
         &mut self,
         spot: &Hotspot,
@@ -120,6 +134,10 @@ impl Client {
         seed: u64,
         duration: Duration,
     ) -> Result<LoadReport> {
+        if (self.dialect, read) == (Dialect::Memcached, Read::BitCount) {
+            return Err(Error::new(ErrorKind::Usage, "memcached does not count bits")
+                .remedy("read values by get"));
+        }
         let mut rng = Rng::seeded(seed);
         let mut replies: HashMap<u32, Reply> = HashMap::new();
         let (started, mut operations, mut hot_operations) = (Instant::now(), 0, 0);
@@ -127,8 +145,7 @@ impl Client {
             let keys: [u32; PIPELINE as usize] =
                 std::array::from_fn(|_| spot.next(&mut rng) as u32);
             for key in keys {
-                let words = [read.command(), &name(key)];
-                write_command(&mut self.to, &words).map_err(|e| self.broken(e))?;
+                self.write_read(read, key).map_err(|e| self.broken(e))?;
             }
             self.flush()?;
             for key in keys {
@@ -150,12 +167,30 @@ impl Client {
         })
     }
 
+    fn write_set(&mut self, key: u32, data: &[u8]) -> io::Result<()> {
+        match self.dialect {
+            Dialect::Redis => write_command(&mut self.to, &[b"SET", &name(key), data]),
+            Dialect::Memcached => memcached::write_set(&mut self.to, &name(key), data),
+        }
+    }
+
+    fn write_read(&mut self, read: Read, key: u32) -> io::Result<()> {
+        match self.dialect {
+            Dialect::Redis => write_command(&mut self.to, &[read.command(), &name(key)]),
+            Dialect::Memcached => memcached::write_get(&mut self.to, &name(key)),
+        }
+    }
+
     fn flush(&mut self) -> Result<()> {
         self.to.flush().map_err(|e| self.broken(e))
     }
 
     fn expect(&mut self, key: u32, expected: &Reply) -> Result<()> {
-        let reply = read_reply(&mut self.from).map_err(|e| self.broken(e))?;
+        let reply = match self.dialect {
+            Dialect::Redis => read_reply(&mut self.from),
+            Dialect::Memcached => memcached::read_reply(&mut self.from),
+        };
+        let reply = reply.map_err(|e| self.broken(e))?;
         if reply == *expected {
             return Ok(());
         }
@@ -243,7 +278,10 @@ mod tests {
             }
         });
         let spot = Hotspot::new(20, 0.1, 1.0, Layout::Run(0.15));
-        Client::connect(path.to_str().unwrap()).unwrap().fill(20, 1000, &spot).unwrap();
+        Client::connect(path.to_str().unwrap(), Dialect::Redis)
+            .unwrap()
+            .fill(20, 1000, &spot)
+            .unwrap();
     }
 
     #[test]
@@ -252,7 +290,7 @@ mod tests {
         let path = dir.path().join("s");
         server(&path, |_| b"$3\r\nabc\r\n".to_vec());
         let spot = Hotspot::new(20, 0.1, 1.0, Layout::Run(0.0));
-        let mut client = Client::connect(path.to_str().unwrap()).unwrap();
+        let mut client = Client::connect(path.to_str().unwrap(), Dialect::Redis).unwrap();
         let error = client.load(&spot, 4, Read::Get, 1, Duration::from_secs(60)).unwrap_err();
         assert!(error.to_string().contains("answered Bulk(3) instead of Bulk(4)"), "{error}");
     }
@@ -263,14 +301,50 @@ mod tests {
         let path = dir.path().join("s");
         server(&path, |_| b":7\r\n".to_vec());
         let spot = Hotspot::new(1, 1.0, 1.0, Layout::Run(0.0));
-        let mut client = Client::connect(path.to_str().unwrap()).unwrap();
+        let mut client = Client::connect(path.to_str().unwrap(), Dialect::Redis).unwrap();
         let error = client.load(&spot, 600, Read::BitCount, 1, Duration::from_secs(60));
         assert!(error.unwrap_err().to_string().contains("answered Integer(7) instead of Integer("));
     }
 
+    // A server that keeps nothing: it stores what it is told, and says that it has three bytes.
+    #[test]
+    fn memcached_is_filled_and_read_in_its_own_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let (mut from, mut to) = (BufReader::new(stream.try_clone().unwrap()), stream);
+            let mut line = String::new();
+            while from.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                let answer: &[u8] = match line.split(' ').next() {
+                    Some("set") => {
+                        from.read_exact(&mut [0; 3 + 2]).unwrap();
+                        b"STORED\r\n"
+                    }
+                    _ => b"VALUE k 0 3\r\nabc\r\nEND\r\n",
+                };
+                if to.write_all(answer).is_err() {
+                    return;
+                }
+                line.clear();
+            }
+        });
+        let spot = Hotspot::new(4, 0.5, 1.0, Layout::Run(0.0));
+        let mut client = Client::connect(path.to_str().unwrap(), Dialect::Memcached).unwrap();
+        client.fill(4, 3, &spot).unwrap();
+        let report = client.load(&spot, 3, Read::Get, 1, Duration::ZERO).unwrap();
+        assert_eq!(report.operations, 0);
+        let long = Duration::from_secs(60);
+        let other = client.load(&spot, 4, Read::Get, 1, long).unwrap_err();
+        assert!(other.to_string().contains("Bulk(3) instead of Bulk(4)"), "{other}");
+        let bits = client.load(&spot, 3, Read::BitCount, 1, long).unwrap_err();
+        assert_eq!(bits.kind(), ErrorKind::Usage);
+    }
+
     #[test]
     fn nobody_there_is_one_line() {
-        let error = Client::connect("/nonexistent/socket").err().unwrap();
+        let error = Client::connect("/nonexistent/socket", Dialect::Redis).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::NoTarget);
     }
 }

@@ -53,7 +53,8 @@ pub fn read_reply(from: &mut impl BufRead) -> io::Result<Reply> {
     }
 }
 
-fn read_line(from: &mut impl BufRead) -> io::Result<String> {
+/// A line without its end; `UnexpectedEof` if the server hung up.
+pub(crate) fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     if from.read_line(&mut line)? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -62,7 +63,8 @@ fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     Ok(line)
 }
 
-fn skip(from: &mut impl BufRead, mut bytes: usize) -> io::Result<()> {
+/// Reads over so many bytes.
+pub(crate) fn skip(from: &mut impl BufRead, mut bytes: usize) -> io::Result<()> {
     while bytes > 0 {
         let there = from.fill_buf()?.len().min(bytes);
         if there == 0 {
@@ -74,8 +76,9 @@ fn skip(from: &mut impl BufRead, mut bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-fn foreign(line: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("not a RESP reply: {line:.40}"))
+/// The server speaks something else.
+pub(crate) fn foreign(line: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("not a reply: {line:.40}"))
 }
 
 #[cfg(test)]

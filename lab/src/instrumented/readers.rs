@@ -49,28 +49,37 @@ impl Heard {
 }
 
 /// The guest's RAM as the lab has it mapped.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Ram {
-    pieces: Vec<(Piece, Words)>,
+    nodes: Vec<Shared>,
+    pieces: Vec<Piece>,
 }
 
 impl Ram {
     /// Maps the nodes' files.
     pub(crate) fn open(files: &Files) -> Result<Self> {
-        let nodes: Vec<Words> = (files.nodes().iter().enumerate())
-            .map(|(node, bytes)| map(&files.path(&format!("ram-{node}")), *bytes))
-            .collect::<Result<_>>()?;
-        let pieces = guest_ram::q35(files.nodes()).into_iter();
-        Ok(Self { pieces: pieces.map(|piece| (piece, nodes[piece.node])).collect() })
+        let map = |(node, bytes): (usize, &u64)| {
+            let path = files.path(&format!("ram-{node}"));
+            Shared::open(&path, *bytes).at(path.display())
+        };
+        let nodes = files.nodes().iter().enumerate().map(map).collect::<Result<_>>()?;
+        Ok(Self { nodes, pieces: guest_ram::q35(files.nodes()) })
+    }
+
+    fn place_of(&self, physical: u64) -> Option<(&Piece, u64)> {
+        self.pieces.iter().find_map(|piece| Some((piece, piece.offset_of(physical)?)))
     }
 
     /// The eight bytes at a physical address; 0 where no RAM is.
     pub(crate) fn word(&self, physical: u64) -> u64 {
-        let place = |(piece, words): &(Piece, Words)| {
-            Some((*words, piece.offset + piece.offset_of(physical)?))
-        };
-        let found = self.pieces.iter().find_map(place);
-        found.map_or(0, |(words, offset)| words[(offset / 8) as usize].load(Relaxed))
+        let Some((piece, offset)) = self.place_of(physical) else { return 0 };
+        let words = self.nodes[piece.node].words().unwrap_or_default();
+        words[((piece.offset + offset) / 8) as usize].load(Relaxed)
+    }
+
+    /// The node of a physical address.
+    pub(crate) fn node_of(&self, physical: u64) -> Option<usize> {
+        self.place_of(physical).map(|(piece, _)| piece.node)
     }
 }
 
@@ -119,8 +128,11 @@ impl Keeper<TlbMiss> for Kept {
     }
 }
 
-/// Looks at an empty ring so often.
+/// Looks at a ring so often. A reader that looks again at once shares the line of the ring's head with the vCPU, which
+/// then waits for it at every record.
 const PAUSE: Duration = Duration::from_micros(200);
+/// A ring so full is looked at again at once: 1 of so many records.
+const FULL: u64 = 8;
 
 /// Reads a ring until its producer is done, or the machine is gone. Returns records and losses.
 fn follow<R: Record>(
@@ -150,10 +162,12 @@ fn follow<R: Record>(
             (_, Err(error)) => return (read, lost, Some(error.to_string())),
         };
         lost += drained.lost.0;
-        match (records.is_empty(), drained.done || last) {
-            (true, true) => return (read, lost, None),
-            (true, false) => std::thread::sleep(PAUSE),
-            (false, _) => {}
+        match drained.done || last {
+            true if records.is_empty() => return (read, lost, None),
+            false if (records.len() as u64) < consumer.capacity() / FULL => {
+                std::thread::sleep(PAUSE);
+            }
+            _ => {}
         }
     }
 }

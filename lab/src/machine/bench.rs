@@ -3,23 +3,19 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Instant;
 
 use serde_json::Value;
 
 use crate::bench::{Bar, Row, row};
 use crate::chapters::{self, Chapter, Desk, number};
-use crate::command;
 use crate::error::{Context, Result};
 use crate::fetch;
 use crate::kernels::Matrix;
 use crate::paths;
 use crate::run::{self, Options};
 use crate::scenario::Scenario;
-use crate::user;
 
-use super::{broken, json, misses};
+use super::{broken, json, misses, programs, referee};
 
 /// The kernel of all rows.
 const KERNEL: &str = "6.12";
@@ -29,7 +25,8 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "exact", measure: exact },
     Chapter { name: "cost", measure: cost },
     Chapter { name: "kernel tiering", measure: tiering },
-    Chapter { name: "user mode", measure: user_mode },
+    Chapter { name: "referee", measure: referee::referee },
+    Chapter { name: "user mode", measure: programs::user_mode },
 ];
 
 /// Measures the chapters that are not in the file yet; `only`: whose name contains this.
@@ -40,13 +37,15 @@ pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
     chapters::run("machine", CHAPTERS, matrix, only)
 }
 
-/// Runs a scenario, with these parts if it should not be its own. Returns where /out was.
-fn boot(desk: &Desk<'_>, name: &str, parts: Option<&[&str]>) -> Result<PathBuf> {
+/// Runs a scenario with a change; `label` tells it from its other runs. Returns where /out was.
+pub(super) fn boot(
+    desk: &Desk<'_>,
+    name: &str,
+    label: &str,
+    change: impl FnOnce(&mut Scenario) -> Result<()>,
+) -> Result<PathBuf> {
     let mut scenario = Scenario::load(name)?;
-    if let Some(parts) = parts {
-        scenario.set_parts(parts);
-    }
-    let label = parts.map_or_else(String::new, |parts| format!("-{}", parts.join("-")));
+    change(&mut scenario)?;
     let out = paths::cache().join("out").join(format!("{name}{label}-{KERNEL}"));
     let _ = fs::remove_dir_all(&out);
     let kernel = fetch::tree(desk.matrix.kernel(KERNEL)?)?;
@@ -54,6 +53,11 @@ fn boot(desk: &Desk<'_>, name: &str, parts: Option<&[&str]>) -> Result<PathBuf> 
     let done = run::run(&scenario, KERNEL, &kernel, &options)?;
     run::judge(&format!("{name}{label}"), &done)?;
     Ok(done.out)
+}
+
+/// What runs a scenario so.
+pub(super) fn command_of(name: &str, set: &str) -> String {
+    format!("lab run {name} --set '{set}'")
 }
 
 fn lines(path: &Path) -> Result<Vec<Value>> {
@@ -66,7 +70,7 @@ fn lines(path: &Path) -> Result<Vec<Value>> {
 
 /// Latency by factor and bandwidth by cap.
 fn slow_node(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let out = boot(desk, "machine-speed", None)?;
+    let out = boot(desk, "machine-speed", "", |_| Ok(()))?;
     rows_of_speed(&lines(&out.join("speed.txt"))?)
 }
 
@@ -117,7 +121,7 @@ fn rows_of_factor(factor: f64, compared: &Value) -> Result<Vec<Row>> {
 
 /// Counters, readings, interrupts, TLB misses.
 fn exact(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let out = boot(desk, "machine", None)?;
+    let out = boot(desk, "machine", "", |_| Ok(()))?;
     let command = "lab test --only 'instrumented machine'";
     let of = |file: &str, pointer: &str| number(&json(&out.join(file))?, pointer);
     let found = misses::read(&out)?;
@@ -204,7 +208,11 @@ const STEPS: &[(&str, &[&str])] = &[
 fn cost(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let (mut rows, mut plain) = (Vec::new(), None);
     for (step, parts) in STEPS {
-        let out = boot(desk, "machine-cost", Some(parts))?;
+        let label = format!("-{}", parts.join("-"));
+        let out = boot(desk, "machine-cost", &label, |scenario| {
+            scenario.set_parts(parts);
+            Ok(())
+        })?;
         let figures = Cost::read(&out)?;
         let base = *plain.get_or_insert(figures);
         let command = format!("lab run machine-cost --parts '{}'", parts.join(","));
@@ -271,7 +279,7 @@ fn rows_of_trace(figures: Cost, out: &Path, command: &str) -> Result<Vec<Row>> {
 
 /// The kernel's own tiering: a hot set that starts on the slow node.
 fn tiering(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let out = boot(desk, "machine-tiering", None)?;
+    let out = boot(desk, "machine-tiering", "", |_| Ok(()))?;
     let command = "lab run machine-tiering";
     let mut rows = Vec::new();
     let mut ends = Vec::new();
@@ -299,77 +307,6 @@ fn tiering(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let name = "kernel tiering: loads a second in the end, mode 2 over mode 0".to_owned();
     rows.push(row(name, gain, "ratio", Bar::Least(1.0), command));
     Ok(rows)
-}
-
-/// Unmodified programs: what runs, and on what.
-const PROGRAMS: &[(&str, &[&str])] = &[
-    ("sort", &["sort", "-o", "/dev/null", "{lines}"]),
-    ("python3", &["python3", "-S", "-c", "print(sum(i * i for i in range(200000)))"]),
-    ("xz of two threads", &["xz", "-T2", "--block-size=65536", "-k", "-c", "{lines}"]),
-];
-
-/// Rate and slow-down of traced programs, beside Valgrind's lackey on the same input.
-fn user_mode(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let lines = desk.work.join("lines.txt");
-    write_lines(&lines)?;
-    let mut rows = Vec::new();
-    for (name, words) in PROGRAMS {
-        let words: Vec<String> = words
-            .iter()
-            .map(|word| word.replace("{lines}", &lines.display().to_string()))
-            .collect();
-        rows.extend(traced(desk, name, &words)?);
-    }
-    Ok(rows)
-}
-
-/// 200,000 lines in random order, 3 MB: lackey takes minutes for more.
-fn write_lines(path: &Path) -> Result<()> {
-    let mut state = 1u64;
-    let mut line = |_| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        format!("{:014x}\n", state >> 8)
-    };
-    fs::write(path, (0..200_000).map(&mut line).collect::<String>()).at(path.display())
-}
-
-fn traced(desk: &Desk<'_>, name: &str, words: &[String]) -> Result<Vec<Row>> {
-    let out = desk.work.join("user");
-    let seconds_of = |mut command: Command| -> Result<f64> {
-        let begun = Instant::now();
-        command::capture(&mut command)?;
-        Ok(begun.elapsed().as_secs_f64())
-    };
-    let mut native = Command::new(&words[0]);
-    native.args(&words[1..]);
-    let native = seconds_of(native)?;
-    let program = |parts: &[&str]| user::Program {
-        words: words.to_vec(),
-        parts: parts.iter().map(|part| (*part).to_owned()).collect(),
-        quiet: true,
-        ..user::Program::default()
-    };
-    let plain = program(&[]).run(&out)?;
-    let ended = program(&["raw"]).run(&out)?;
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--tool=lackey", "--trace-mem=yes", "--log-file=/dev/null"]).args(words);
-    let lackey = seconds_of(valgrind)?;
-    let counts = ended.outcome.map(|outcome| outcome.counts).unwrap_or_default();
-    let records = counts.get("records").copied().unwrap_or(0) as f64;
-    let lost = counts.get("records_lost").copied().unwrap_or(0) as f64;
-    let command = format!("lab trace -- {}", words.join(" "));
-    let of = |what: &str| format!("user mode: {name}: {what}");
-    Ok(vec![
-        row(of("by itself"), native, "s", Bar::None, &words.join(" ")),
-        row(of("emulated, over by itself"), plain.seconds / native, "x", Bar::None, &command),
-        row(of("traced, over by itself"), ended.seconds / native, "x", Bar::None, &command),
-        row(of("records"), records / 1e6, "M", Bar::None, &command),
-        row(of("records a second"), records / 1e6 / ended.seconds, "M/s", Bar::None, &command),
-        row(of("records lost"), lost, "records", Bar::Most(0.0), &command),
-        row(of("Valgrind lackey, over by itself"), lackey / native, "x", Bar::None, &command),
-        row(of("lackey's time over ours"), lackey / ended.seconds, "x", Bar::None, &command),
-    ])
 }
 
 #[cfg(test)]

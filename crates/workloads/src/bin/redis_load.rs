@@ -1,4 +1,4 @@
-//! `redis-load`: fills a Redis server with marked values, reads them with a known hot set, and
+//! `redis-load`: fills a Redis or memcached server with marked values, reads them with a known hot set, and
 //! writes where in the server's memory the hot values lie.
 
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_workloads::hotspot::{Hotspot, Layout};
 use tierscope_workloads::proc_mem::ProcMem;
-use tierscope_workloads::redis::{Client, Read};
+use tierscope_workloads::redis::{Client, Dialect, Read};
 use tierscope_workloads::truth;
 
-/// Load a Redis server with a known hot set.
+/// Load a Redis or memcached server with a known hot set.
 ///
 /// Give the same keys, value size and hot set to all three commands. Exit codes: 0 done, 1 failed, 2 wrong use.
 #[derive(Parser)]
@@ -74,6 +74,28 @@ struct Server {
     /// Path of the server's socket, or host:port.
     #[arg(long)]
     server: String,
+    /// What it speaks.
+    #[arg(long, value_enum, default_value = "redis")]
+    dialect: DialectName,
+}
+
+/// Servers.
+#[derive(Clone, Copy, ValueEnum)]
+enum DialectName {
+    /// RESP
+    Redis,
+    /// memcached's text protocol; values up to its largest item, 1 MiB unless told otherwise
+    Memcached,
+}
+
+impl Server {
+    fn connect(&self) -> Result<Client> {
+        let dialect = match self.dialect {
+            DialectName::Redis => Dialect::Redis,
+            DialectName::Memcached => Dialect::Memcached,
+        };
+        Client::connect(&self.server, dialect)
+    }
 }
 
 #[derive(Args)]
@@ -128,14 +150,14 @@ fn run(verb: Verb) -> Result<()> {
     match verb {
         Verb::Fill { set, server } => {
             let spot = set.hotspot(1.0)?;
-            Client::connect(&server.server)?.fill(set.keys, set.value_bytes, &spot)
+            server.connect()?.fill(set.keys, set.value_bytes, &spot)
         }
         Verb::Load { set, server, seconds, hot_operations, command } => {
             let spot = set.hotspot(hot_operations)?;
             let duration = Duration::try_from_secs_f64(seconds).map_err(|e| {
                 Error::new(ErrorKind::Usage, format!("--seconds {seconds}")).cause(e)
             })?;
-            let report = Client::connect(&server.server)?.load(
+            let report = server.connect()?.load(
                 &spot,
                 set.value_bytes,
                 match command {

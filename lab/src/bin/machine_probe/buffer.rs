@@ -11,6 +11,7 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) const LINE: usize = 64;
 
 const MPOL_BIND: libc::c_long = 2;
+const MPOL_MF_MOVE: libc::c_int = 2;
 
 /// Anonymous memory.
 #[derive(Debug)]
@@ -73,6 +74,12 @@ impl Buffer {
 
     /// The share of its pages that lie on `node` now.
     pub(crate) fn share_on(&self, node: i32) -> f64 {
+        let nodes = self.nodes();
+        nodes.iter().filter(|on| **on == node).count() as f64 / nodes.len() as f64
+    }
+
+    /// The node of each page, as the kernel says; negative: it is on none.
+    pub(crate) fn nodes(&self) -> Vec<i32> {
         let pages: Vec<*mut u8> =
             (0..self.bytes / PAGE).map(|page| self.base.wrapping_add(page * PAGE)).collect();
         let mut nodes = vec![-1i32; pages.len()];
@@ -89,7 +96,26 @@ impl Buffer {
                 0,
             );
         }
-        nodes.iter().filter(|on| **on == node).count() as f64 / nodes.len() as f64
+        nodes
+    }
+
+    /// Moves every page whose number is in `pages` to `node`; what the kernel refuses stays.
+    pub(crate) fn move_to(&self, pages: &[usize], node: i32) {
+        let places: Vec<*mut u8> =
+            pages.iter().map(|page| self.base.wrapping_add(page * PAGE)).collect();
+        let (nodes, mut done) = (vec![node; pages.len()], vec![-1i32; pages.len()]);
+        // SAFETY: as many nodes and places for answers as pages; pages of this mapping alone are moved.
+        unsafe {
+            libc::syscall(
+                libc::SYS_move_pages,
+                0,
+                places.len(),
+                places.as_ptr(),
+                nodes.as_ptr(),
+                done.as_mut_ptr(),
+                MPOL_MF_MOVE,
+            );
+        }
     }
 
     /// Bytes.

@@ -3,6 +3,7 @@
 
 mod buffer;
 mod checks;
+mod outside;
 mod speed;
 
 use std::path::Path;
@@ -10,10 +11,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use tierscope_core::Result;
+use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_linux::TelemetryDevice;
 use tierscope_wire::device::Command as Ring;
-use tierscope_wire::stats::Count;
+use tierscope_wire::stats::{Count, Switch};
 
 /// Probe an instrumented virtual machine. Exit codes: 0 done, 1 a check failed, 2 wrong use.
 #[derive(Parser)]
@@ -68,6 +69,25 @@ enum Command {
         node: u64,
         /// Nanoseconds.
         nanos: u64,
+    },
+    /// Switches these parts on, and all others that can be switched off.
+    Switch {
+        /// raw, tlb, touched, flush.
+        on: Vec<String>,
+    },
+    /// The physical address of a process's top table.
+    Root {
+        /// The process.
+        pid: u32,
+    },
+    /// Where the referee sees pages that lie on two nodes, and where the kernel does.
+    Placement {
+        /// The directory that is shared with the lab.
+        #[arg(long, default_value = "/out")]
+        out: std::path::PathBuf,
+        /// Pages.
+        #[arg(long, default_value_t = 4096)]
+        pages: usize,
     },
     /// A count of the plugin's.
     Count {
@@ -138,10 +158,7 @@ fn calibrate(factor: f64, bytes: u64) -> Result<serde_json::Value> {
     let mut rings = speed::Rings::new(bytes)?;
     let mut measure = |delay: u64| {
         ring(Ring::Latency, &[1, delay])?;
-        Ok::<_, tierscope_core::Error>((
-            delay,
-            rings.compare(Duration::from_millis(CALIBRATE_MILLIS)),
-        ))
+        Ok::<_, Error>((delay, rings.compare(Duration::from_millis(CALIBRATE_MILLIS))))
     };
     let mut steps = vec![measure(0)?];
     steps.push(measure(((factor - 1.0) * steps[0].1.near).round() as u64)?);
@@ -195,6 +212,22 @@ fn run(command: Command) -> Result<(serde_json::Value, bool)> {
             let which = known.map_or(u64::MAX, |count| *count as u64);
             told(serde_json::json!({ "count": ring(Ring::Count, &[which])? }))
         }
+        Command::Switch { on } => {
+            let all: u64 = Switch::ALL.iter().map(|part| part.bit()).sum();
+            let off = on.iter().try_fold(all, |off, name| {
+                let part = Switch::named(name).ok_or_else(|| {
+                    let names = Switch::ALL.map(Switch::name).join(", ");
+                    Error::new(ErrorKind::Usage, format!("{name} cannot be switched"))
+                        .remedy(format!("one of: {names}"))
+                })?;
+                Ok::<_, Error>(off & !part.bit())
+            })?;
+            told(serde_json::json!({ "was": ring(Ring::Switch, &[off])? }))
+        }
+        Command::Root { pid } => {
+            told(serde_json::json!({ "root": tierscope_linux::telemetry::root_of(pid)? }))
+        }
+        Command::Placement { out, pages } => outside::placement(&out, pages),
         Command::Counters => checks::counters(),
         Command::Doorbell { millis } => checks::doorbell(Duration::from_millis(millis)),
         Command::Interrupt { times } => checks::interrupt(times),

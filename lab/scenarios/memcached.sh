@@ -1,0 +1,9 @@
+set -e
+memcached -u root -s /tmp/memcached -m 512 -t 2 2>/out/memcached.log &
+server=$!
+until [ -S /tmp/memcached ]; do sleep 0.1; done
+data="--keys $keys --value-bytes $value_bytes --hot-keys 0.1 --server /tmp/memcached --dialect memcached"
+redis-load fill $data
+redis-load load $data --hot-operations 0.9 --seconds "$seconds" | tee /out/load.json
+kill "$server"
+[ -s /out/load.json ]

@@ -1,0 +1,228 @@
+//! The referee: where a guest's pages are and which of them programs touched, seen from outside. Nothing of the
+//! guest is asked or disturbed: page tables are walked in the shared files of its RAM, and the touched pages are the
+//! plugin's; no ACCESSED bit is read or cleared.
+//!
+//! A guest program that wants to be judged writes its question to [`QUESTION`] below /out and waits for [`ANSWER`].
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use tierscope_core::{Level, Range, RangeSet, SpaceId};
+use tierscope_hw::entry::{FRAME_MASK, HUGE, PRESENT};
+use tierscope_hw::entry_address;
+use tierscope_wire::Shared;
+use tierscope_wire::touched::Touches;
+
+use super::Files;
+use super::readers::Ram;
+use crate::error::{Context, Error, Kind, Result};
+
+/// Where a program asks.
+pub const QUESTION: &str = "where.json";
+/// Where it finds the answer.
+pub const ANSWER: &str = "placement.json";
+/// Where the touched pages of a run are kept.
+pub const TOUCHED: &str = "touched.json";
+
+/// Which pages somebody wants to know about.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Question {
+    /// Physical address of the address space's top table.
+    pub root: u64,
+    /// Levels of its tables.
+    pub levels: u8,
+    /// First linear address.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+}
+
+/// Pages one after the other on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// First linear address.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+    /// The node.
+    pub node: usize,
+}
+
+/// What an address space touched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Touched {
+    /// Ranges of linear addresses by the physical address of the top table.
+    pub spaces: BTreeMap<u64, Vec<(u64, u64)>>,
+    /// Touches that found no room: with any, what is missing may have been touched all the same.
+    pub lost: u64,
+}
+
+/// The guest's RAM, as far as a walk looks at it.
+trait Memory {
+    /// The eight bytes at a physical address; 0 where no RAM is.
+    fn word(&self, physical: u64) -> u64;
+    /// The node that holds it.
+    fn node_of(&self, physical: u64) -> Option<usize>;
+}
+
+impl Memory for Ram {
+    fn word(&self, physical: u64) -> u64 {
+        Ram::word(self, physical)
+    }
+
+    fn node_of(&self, physical: u64) -> Option<usize> {
+        Ram::node_of(self, physical)
+    }
+}
+
+/// A walk over all present pages of a question, in order of address.
+struct Walk<'a, M> {
+    memory: &'a M,
+    question: Question,
+    runs: Vec<Run>,
+}
+
+impl<M: Memory> Walk<'_, M> {
+    /// The entries of a table of `level` whose first address is `base`.
+    fn table(&mut self, table: u64, level: Level, base: u64) {
+        let Question { start, end, .. } = self.question;
+        for index in 0..512 {
+            let linear = base + index * level.entry_bytes();
+            if linear + level.entry_bytes() <= start {
+                continue;
+            }
+            if linear >= end {
+                return;
+            }
+            let entry = self.memory.word(entry_address(table, linear, level));
+            if entry & PRESENT == 0 {
+                continue;
+            }
+            let leaf = level == Level::PTE || entry & HUGE != 0 && level.number() <= 3;
+            match level.below() {
+                Some(below) if !leaf => self.table(entry & FRAME_MASK, below, linear),
+                _ => self.page(linear, level, entry & FRAME_MASK & !(level.entry_bytes() - 1)),
+            }
+        }
+    }
+
+    fn page(&mut self, linear: u64, level: Level, physical: u64) {
+        let Some(node) = self.memory.node_of(physical) else { return };
+        let start = linear.max(self.question.start);
+        let end = (linear + level.entry_bytes()).min(self.question.end);
+        match self.runs.last_mut() {
+            Some(last) if last.end == start && last.node == node => last.end = end,
+            _ => self.runs.push(Run { start, end, node }),
+        }
+    }
+}
+
+fn placement(memory: &impl Memory, question: Question) -> Vec<Run> {
+    let mut walk = Walk { memory, question, runs: Vec::new() };
+    if let Some(top) = Level::new(question.levels) {
+        walk.table(question.root & FRAME_MASK, top, 0);
+    }
+    walk.runs
+}
+
+/// Answers a question, if there is one.
+///
+/// # Errors
+/// It cannot be read, or the answer not be written.
+pub fn answer(files: &Files, out: &Path) -> Result<()> {
+    let path = out.join(QUESTION);
+    let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
+    let question = serde_json::from_str(&text)
+        .map_err(|e| Error::new(Kind::Job, path.display().to_string(), e))?;
+    let runs = placement(&Ram::open(files)?, question);
+    fs::remove_file(&path).at(path.display())?;
+    keep(&out.join(ANSWER), &runs)
+}
+
+/// Writes what was touched since it was last asked for.
+///
+/// # Errors
+/// A table cannot be read, or the file not be written.
+pub fn keep_touched(files: &Files, out: &Path) -> Result<()> {
+    let (mut sets, mut lost) = (BTreeMap::<u64, Vec<Range>>::new(), 0);
+    for cpu in 0..files.cpus() {
+        let path = files.path(&format!("touched-{cpu}"));
+        let broken =
+            |e: tierscope_core::Error| Error::new(Kind::Environment, path.display().to_string(), e);
+        let shared = Shared::open(&path, 0).at(path.display())?;
+        let touches = Touches::attach(shared.words().map_err(broken)?).map_err(broken)?;
+        touches.take(|each| {
+            let page =
+                |address| Range::new(SpaceId(0), address, address + Level::PTE.entry_bytes());
+            sets.entry(each.root).or_default().extend(each.addresses().map(page));
+        });
+        lost += touches.lost();
+    }
+    let merged = |ranges: Vec<Range>| {
+        let set: RangeSet = ranges.into_iter().collect();
+        set.as_slice().iter().map(|range| (range.start, range.end)).collect()
+    };
+    let spaces = sets.into_iter().map(|(root, ranges)| (root, merged(ranges))).collect();
+    keep(&out.join(TOUCHED), &Touched { spaces, lost })
+}
+
+/// Writes a file that whoever waits for it finds whole.
+fn keep(path: &Path, value: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string(value).map_err(std::io::Error::from).at(path.display())?;
+    let half = path.with_extension("half");
+    fs::write(&half, text).at(half.display())?;
+    fs::rename(&half, path).at(path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words by address; the upper half is node 1.
+    struct Toy(BTreeMap<u64, u64>);
+
+    impl Memory for Toy {
+        fn word(&self, physical: u64) -> u64 {
+            self.0.get(&physical).copied().unwrap_or(0)
+        }
+
+        fn node_of(&self, physical: u64) -> Option<usize> {
+            (physical < 1 << 31).then_some(usize::from(physical >= 1 << 30))
+        }
+    }
+
+    // A huge page at 0, of which 1 MiB is asked for; behind it, at 2 MiB, pages on node 0, node 1, node 1, and, after
+    // a hole, on node 1.
+    #[test]
+    fn pages_of_both_sizes_are_found_on_their_nodes() {
+        let mut words = BTreeMap::from([
+            (0x1000, 0x2000 | PRESENT),
+            (0x2000, 0x3000 | PRESENT),
+            (0x3000, 0x20_0000 | HUGE | PRESENT),
+            (0x3008, 0x4000 | PRESENT),
+        ]);
+        for (index, frame) in [(0, 0x50_0000), (1, 1 << 30), (2, 0x5000_0000), (4, 0x4000_1000)] {
+            words.insert(0x4000 + index * 8, frame | PRESENT);
+        }
+        let question = Question { root: 0x1018, levels: 4, start: 1 << 20, end: 1 << 30 };
+        let run = |start, end, node| Run { start, end, node };
+        assert_eq!(
+            placement(&Toy(words), question),
+            [
+                run(0x10_0000, 0x20_1000, 0),
+                run(0x20_1000, 0x20_3000, 1),
+                run(0x20_4000, 0x20_5000, 1)
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_is_nowhere() {
+        let question = Question { root: 0x1000, levels: 5, start: 0, end: u64::MAX >> 8 };
+        assert_eq!(placement(&Toy(BTreeMap::new()), question), []);
+        let beyond = Toy(BTreeMap::from([(0x1000, (1 << 33) | PRESENT)]));
+        assert_eq!(placement(&beyond, Question { levels: 4, ..question }), []);
+    }
+}

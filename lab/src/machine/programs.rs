@@ -1,0 +1,210 @@
+//! Unmodified programs traced under user emulation: what it costs, beside Valgrind's lackey on the same input.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::broken;
+use crate::bench::{Bar, Row, row};
+use crate::chapters::{Desk, number, text};
+use crate::command::{capture, missing};
+use crate::error::{Context, Result};
+use crate::instrumented::Outcome;
+use crate::paths;
+use crate::user::Program;
+
+/// What runs from its beginning to its end.
+const PROGRAMS: &[(&str, &[&str])] = &[
+    ("sort", &["sort", "-o", "/dev/null", "{lines}"]),
+    ("python3", &["python3", "-S", "-c", "print(sum(i * i for i in range(200000)))"]),
+    ("xz of two threads", &["xz", "-T2", "--block-size=65536", "-k", "-c", "{lines}"]),
+];
+
+/// Every access, written to a log that goes nowhere.
+const LACKEY: [&str; 4] = ["valgrind", "--tool=lackey", "--trace-mem=yes", "--log-file=/dev/null"];
+
+/// Rate and slow-down of traced programs.
+pub(super) fn user_mode(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let lines = desk.work.join("lines.txt");
+    write_lines(&lines)?;
+    let mut rows = Vec::new();
+    for (name, words) in PROGRAMS {
+        let words: Vec<String> = words
+            .iter()
+            .map(|word| word.replace("{lines}", &lines.display().to_string()))
+            .collect();
+        rows.extend(traced(desk, name, &words)?);
+    }
+    rows.extend(served(desk)?);
+    Ok(rows)
+}
+
+/// 200,000 lines in random order, 3 MB: lackey takes minutes for more.
+fn write_lines(path: &Path) -> Result<()> {
+    let mut state = 1u64;
+    let mut line = |_| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!("{:014x}\n", state >> 8)
+    };
+    fs::write(path, (0..200_000).map(&mut line).collect::<String>()).at(path.display())
+}
+
+fn program(words: &[String], parts: &[&str]) -> Program {
+    Program {
+        words: words.to_vec(),
+        parts: parts.iter().map(|part| (*part).to_owned()).collect(),
+        quiet: true,
+        ..Program::default()
+    }
+}
+
+fn command(words: &[impl AsRef<str>]) -> Command {
+    let mut command = Command::new(words[0].as_ref());
+    command.args(words[1..].iter().map(AsRef::as_ref));
+    command
+}
+
+/// The words after lackey's own.
+fn under_lackey(words: &[String]) -> Vec<String> {
+    LACKEY.iter().map(|word| (*word).to_owned()).chain(words.iter().cloned()).collect()
+}
+
+/// Records and losses.
+fn records(outcome: Option<Outcome>) -> (f64, f64) {
+    let counts = outcome.map(|outcome| outcome.counts).unwrap_or_default();
+    let of = |name: &str| counts.get(name).copied().unwrap_or(0) as f64;
+    (of("records"), of("records_lost"))
+}
+
+fn traced(desk: &Desk<'_>, name: &str, words: &[String]) -> Result<Vec<Row>> {
+    let out = desk.work.join("user");
+    let seconds_of = |words: &[String]| -> Result<f64> {
+        let begun = Instant::now();
+        capture(&mut command(words))?;
+        Ok(begun.elapsed().as_secs_f64())
+    };
+    let native = seconds_of(words)?;
+    let plain = program(words, &[]).run(&out)?.seconds;
+    let ended = program(words, &["raw"]).run(&out)?;
+    let lackey = seconds_of(&under_lackey(words))?;
+    let seconds = ended.seconds;
+    let (records, lost) = records(ended.outcome);
+    let command = format!("lab trace -- {}", words.join(" "));
+    let of = |what: &str| format!("user mode: {name}: {what}");
+    Ok(vec![
+        row(of("by itself"), native, "s", Bar::None, &words.join(" ")),
+        row(of("emulated, over by itself"), plain / native, "x", Bar::None, &command),
+        row(of("traced, over by itself"), seconds / native, "x", Bar::None, &command),
+        row(of("records"), records / 1e6, "M", Bar::None, &command),
+        row(of("records a second"), records / 1e6 / seconds, "M/s", Bar::None, &command),
+        row(of("records lost"), lost, "records", Bar::Most(0.0), &command),
+        row(of("Valgrind lackey, over by itself"), lackey / native, "x", Bar::None, &command),
+        row(of("lackey's time over ours"), lackey / seconds, "x", Bar::None, &command),
+    ])
+}
+
+/// A server that is asked for values: keys, bytes of a value, and for how long.
+const KEYS: &str = "2000";
+const VALUE_BYTES: &str = "1000";
+const SECONDS: &str = "5";
+/// Under lackey a server takes seconds to begin.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// redis-server: requests a second by itself, emulated, traced, under lackey.
+fn served(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let server = desk.work.join("redis-server");
+    let _ = fs::remove_file(&server);
+    // Debian's redis-check-rdb is the server, by another name.
+    symlink("/usr/bin/redis-check-rdb", &server).at(server.display())?;
+    let socket = desk.work.join("redis.sock");
+    let options =
+        ["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket", text(&socket)?];
+    let words: Vec<String> =
+        std::iter::once(text(&server)?).chain(options).map(str::to_owned).collect();
+    let out = desk.work.join("user");
+    let by_itself = |words: &[String]| {
+        let mut server = Killed(spawn(words)?);
+        let rate = ask(&socket)?;
+        server.0.wait().at(&words[0])?;
+        Ok(rate)
+    };
+    let emulated = |parts: &[&str]| {
+        let running = program(&words, parts).start(&out)?;
+        let rate = ask(&socket)?;
+        Ok((rate, running.wait(&out)?))
+    };
+    let native: f64 = by_itself(&words)?;
+    let (plain, _) = emulated(&[])?;
+    let (traced, ended) = emulated(&["raw"])?;
+    let lackey: f64 = by_itself(&under_lackey(&words))?;
+    let seconds = ended.seconds;
+    let (records, lost) = records(ended.outcome);
+    let command = "lab trace -- redis-server; redis-load load";
+    let of = |what: &str| format!("user mode: redis-server: {what}");
+    Ok(vec![
+        row(of("requests by itself"), native, "/s", Bar::None, command),
+        row(of("emulated, slow-down"), native / plain, "x", Bar::None, command),
+        row(of("traced, slow-down"), native / traced, "x", Bar::None, command),
+        row(
+            of("records a second, its whole life"),
+            records / 1e6 / seconds,
+            "M/s",
+            Bar::None,
+            command,
+        ),
+        row(of("records lost"), lost, "records", Bar::Most(0.0), command),
+        row(of("Valgrind lackey, slow-down"), native / lackey, "x", Bar::None, command),
+        row(
+            of("requests traced over requests under lackey"),
+            traced / lackey,
+            "x",
+            Bar::None,
+            command,
+        ),
+    ])
+}
+
+fn spawn(words: &[String]) -> Result<Child> {
+    let mut command = command(words);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().map_err(|e| missing(&words[0], e))
+}
+
+/// A server that does not outlive us.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Fills the server, reads for a while, ends it. Returns requests a second.
+fn ask(socket: &Path) -> Result<f64> {
+    let begun = Instant::now();
+    while !socket.exists() {
+        if begun.elapsed() > PATIENCE {
+            return Err(broken(format!("nobody serves {}", socket.display())));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let programs = paths::programs().ok_or_else(|| broken("redis-load is not beside lab"))?;
+    let path = text(socket)?;
+    let load = |verb: &str, more: &[&str]| {
+        let mut load = Command::new(programs.join("redis-load"));
+        load.args([verb, "--server", path, "--keys", KEYS, "--value-bytes", VALUE_BYTES])
+            .args(more);
+        capture(&mut load)
+    };
+    load("fill", &[])?;
+    let done = load("load", &["--seconds", SECONDS, "--hot-operations", "0.9"])?;
+    let done: Value = serde_json::from_str(&done).map_err(broken)?;
+    capture(Command::new("redis-cli").args(["-s", path, "shutdown", "nosave"]))?;
+    number(&done, "/operations_per_second")
+}

@@ -1,0 +1,114 @@
+//! All instruments against the referee: what they call hot, and what the target's pages were seen to be from outside.
+
+use std::fs;
+use std::path::Path;
+
+use tierscope_core::metrics::Accuracy;
+use tierscope_core::{Range, RangeSet, SpaceId};
+use tierscope_workloads::truth_dir::TruthDir;
+
+use super::bench::{boot, command_of};
+use super::{broken, json};
+use crate::accuracy;
+use crate::bench::{Bar, Row, row};
+use crate::chapters::{Desk, number};
+use crate::error::{Context, Result};
+use crate::instrumented::referee::{TOUCHED, Touched};
+
+/// Hot sets: what the rows call them, and the workload.
+const HOT_SETS: [(&str, &str); 2] = [
+    ("512 KiB of 256 MiB", "contiguous:space=256MiB,hot=512KiB,at=100MiB"),
+    ("64 MiB of 512 MiB", "contiguous:space=512MiB,hot=64MiB,at=300MiB"),
+];
+
+/// The scenario's instruments.
+const INSTRUMENTS: [&str; 6] = [
+    "telescope-guided",
+    "telescope-bounded",
+    "telescope-flexible",
+    "damon-fixed",
+    "scan-plain",
+    "kernel-damon-fixed",
+];
+
+/// What guided reaches where the emulated machine's TLBs are flushed.
+const GUIDED: Bar = Bar::Least(0.9);
+
+/// Rows of both hot sets, with the flusher and without.
+pub(super) fn referee(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (name, workload) in HOT_SETS {
+        let set = format!("workload={workload}");
+        let out = boot(desk, "referee", "", |scenario| scenario.assign(&set))?;
+        rows.extend(rows_of(name, &out, &command_of("referee", &set))?);
+    }
+    Ok(rows)
+}
+
+fn rows_of(hot_set: &str, out: &Path, command: &str) -> Result<Vec<Row>> {
+    let wrong = number(&json(&out.join("placed.json"))?, "/wrong_pages")?;
+    let touched = touched(out)?;
+    let (areas, said) = said(out)?;
+    let name = |what: &str| format!("referee: {hot_set}: {what}");
+    let seen = Accuracy::of(&touched, &said).recall().unwrap_or(0.0);
+    let mut rows = vec![
+        row(
+            name("pages placed elsewhere than the kernel says"),
+            wrong,
+            "pages",
+            Bar::Most(0.0),
+            command,
+        ),
+        row(
+            name("of the toucher's hot set, seen to be touched"),
+            seen,
+            "share",
+            Bar::Least(1.0),
+            command,
+        ),
+    ];
+    for flusher in ["on", "off"] {
+        for instrument in INSTRUMENTS {
+            let recording = out.join(format!("flusher-{flusher}-{instrument}"));
+            let reported = accuracy::reported(&recording)?;
+            let precision = Accuracy::of(&reported, &touched).precision();
+            // Code and stacks are touched too; what the question is about is the workload's memory.
+            let recall = Accuracy::of(&reported, &touched.intersect(&areas)).recall();
+            let bar = match (flusher, instrument) {
+                ("on", "telescope-guided") => GUIDED,
+                _ => Bar::None,
+            };
+            for (what, share) in [("precision", precision), ("recall", recall)] {
+                let what = format!("flusher {flusher}, {instrument}, {what}");
+                rows.push(row(name(&what), share.unwrap_or(0.0), "share", bar, command));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// What the toucher's address space touched while somebody looked.
+fn touched(out: &Path) -> Result<RangeSet> {
+    let root = number(&json(&out.join("root.json"))?, "/root")? as u64;
+    let path = out.join(TOUCHED);
+    let text = fs::read_to_string(&path).at(path.display())?;
+    let all: Touched = serde_json::from_str(&text).map_err(broken)?;
+    if all.lost > 0 {
+        return Err(broken(format!(
+            "{} touches found no room in the table of touched pages",
+            all.lost
+        )));
+    }
+    let ranges = all.spaces.get(&root);
+    let ranges = ranges.ok_or_else(|| broken(format!("nothing was touched by {root:#x}")))?;
+    Ok(ranges.iter().map(|(start, end)| Range::new(SpaceId(0), *start, *end)).collect())
+}
+
+/// The memory of the toucher's workload, and the hot set that it says it had.
+fn said(out: &Path) -> Result<(RangeSet, RangeSet)> {
+    let truth = TruthDir::open(&out.join("truth")).map_err(broken)?;
+    let areas = truth.begin().areas.iter().map(|area| Range::new(SpaceId(0), area.start, area.end));
+    let areas: RangeSet = areas.collect();
+    let hot = truth.span().and_then(|(begin, end)| truth.hot(begin, end));
+    Ok((areas, hot.ok_or_else(|| broken("the truth is empty"))?.ranges.clone()))
+}
