@@ -28,7 +28,8 @@ fn every_access_is_recorded_and_read() {
     let out = tempfile::tempdir().unwrap();
     let words = ["true"].map(str::to_owned).to_vec();
     let parts = ["raw", "llc"].map(str::to_owned).to_vec();
-    let ended = Program { words, parts, quiet: true, ..Program::default() }.run(out.path()).unwrap();
+    let ended =
+        Program { words, parts, quiet: true, ..Program::default() }.run(out.path()).unwrap();
     let outcome = ended.outcome.unwrap();
     let count = |name: &str| outcome.counts[name];
     assert!(ended.status.success());
@@ -53,7 +54,8 @@ fn with_options(options: &str) -> (bool, String) {
     std::fs::write(file.path(), options).unwrap();
     let plugin = tierscope_lab::instrumented::plugin().unwrap();
     let plugin = format!("{},options={}", plugin.display(), file.path().display());
-    let output = Command::new("qemu-x86_64").args(["-plugin", &plugin, "/bin/true"]).output().unwrap();
+    let output =
+        Command::new("qemu-x86_64").args(["-plugin", &plugin, "/bin/true"]).output().unwrap();
     (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
@@ -94,7 +96,10 @@ fn a_ring_whose_reader_is_gone_loses_records_and_says_so() {
     reader.join().unwrap();
     let outcome = files.result(&Heard::default()).unwrap();
     assert!(done.success(), "the program goes on");
-    assert_eq!(outcome.counts["records"] + outcome.counts["records_lost"], outcome.counts["accesses"]);
+    assert_eq!(
+        outcome.counts["records"] + outcome.counts["records_lost"],
+        outcome.counts["accesses"]
+    );
     assert!(outcome.counts["records_lost"] > 0);
     assert!(outcome.said.iter().any(|line| line.contains("nobody reads")), "{:?}", outcome.said);
     drop(files);

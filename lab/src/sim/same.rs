@@ -2,8 +2,10 @@
 //!
 //! Both see the same areas and hot ranges, as much cold memory around them as an instrument's regions
 //! span in the real process, TLBs that are flushed as often as the lab's flusher came to it, and
-//! accesses at the rate that the toucher reached; the same instruments look at them with the same
-//! settings. What they report must agree. The tolerance was stated before anything was compared:
+//! accesses at the rate that the toucher reached; the same instruments look at them as often, and for
+//! as many windows, as the recorder came to it: an emulated processor keeps it waiting, and DAMON's
+//! regions multiply from window to window, all the faster the less often a page is found young.
+//! What they report must agree. The tolerance was stated before anything was compared:
 //!
 //! - statistic: precision and recall by the bytes of the last [`LATE`] windows of a run, and the median
 //!   number of regions in these windows; of each, the median over all boots, and over as many seeds;
@@ -46,14 +48,20 @@ const FEW_REGIONS: f64 = 20.0;
 struct Instrument {
     recorded: &'static str,
     simulated: &'static str,
+    /// Sampling intervals from one look to the next, on a machine that keeps nobody waiting.
+    intervals: f64,
+}
+
+const fn instrument(recorded: &'static str, simulated: &'static str, intervals: f64) -> Instrument {
+    Instrument { recorded, simulated, intervals }
 }
 
 const INSTRUMENTS: [Instrument; 5] = [
-    Instrument { recorded: "telescope:guided", simulated: "guided" },
-    Instrument { recorded: "telescope:bounded", simulated: "bounded" },
-    Instrument { recorded: "telescope:flexible", simulated: "flexible" },
-    Instrument { recorded: "damon:fixed", simulated: "damon-moderate" },
-    Instrument { recorded: "scan:plain", simulated: "scan" },
+    instrument("telescope:guided", "guided", 2.0),
+    instrument("telescope:bounded", "bounded", 1.0),
+    instrument("telescope:flexible", "flexible", 1.0),
+    instrument("damon:fixed", "damon-moderate", 1.0),
+    instrument("scan:plain", "scan", 5.0),
 ];
 
 /// A comparison.
@@ -107,7 +115,12 @@ struct Recorded {
     rate: f64,
     /// Microseconds from one flush of the TLBs to the next.
     flush_us: f64,
+    /// From one window's end to the next, on average.
     window_seconds: f64,
+    /// Looks in a window, as [`Figures::samples`] has them.
+    looks: f64,
+    /// Windows.
+    windows: usize,
     /// Bytes outside of the workload's areas that the instrument's regions span.
     around: u64,
 }
@@ -215,12 +228,12 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 /// What `tierscope compare --json` says.
 #[derive(Deserialize)]
 struct Compared {
-    window_seconds: f64,
     windows: Vec<ComparedWindow>,
 }
 
 #[derive(Deserialize)]
 struct ComparedWindow {
+    end_seconds: f64,
     changed: bool,
     figures: Kinds,
     regions: usize,
@@ -261,11 +274,23 @@ fn recorded(out: &Path, instrument: Instrument) -> Result<Recorded> {
     if rates.is_empty() {
         return Err(Error::new(Kind::Job, what, "no window tells the toucher's rate"));
     }
+    let figures = figures(&windows);
+    let ends = compared.windows.first().zip(compared.windows.last());
+    let span = ends.map_or(0.0, |(first, last)| last.end_seconds - first.end_seconds);
+    if span <= 0.0 || figures.samples < 1.0 {
+        return Err(Error::new(
+            Kind::Job,
+            what,
+            "it holds no two windows in which somebody looked",
+        ));
+    }
     Ok(Recorded {
-        figures: figures(&windows),
+        figures,
+        window_seconds: span / (windows.len() - 1) as f64,
+        looks: figures.samples,
+        windows: windows.len(),
         rate: rates.iter().sum::<f64>() / rates.len() as f64,
         flush_us: flush_us(out, &truth)?,
-        window_seconds: compared.window_seconds,
         around: observed.saturating_sub(workload.bytes()) >> 12 << 12,
         workload,
     })
@@ -324,7 +349,7 @@ fn simulate(
         let path = work.join(format!("{name}.toml"));
         let workload = work.join(format!("{name}.workload.toml"));
         fs::write(&workload, file::to_toml(&surrounded(run))).at(workload.display())?;
-        let text = description(&name, scenario, instrument, run, seed, chapters::text(&workload)?);
+        let text = description(&name, instrument, run, seed, chapters::text(&workload)?);
         fs::write(&path, text).at(path.display())?;
         command.arg(chapters::text(&path)?);
     }
@@ -363,22 +388,25 @@ fn surrounded(run: &Recorded) -> Workload {
 /// The bench's scenario for a real run.
 fn description(
     name: &str,
-    scenario: &Scenario,
     instrument: Instrument,
     run: &Recorded,
     seed: u32,
     workload: &str,
 ) -> String {
-    let of = |key| set(scenario, key);
+    let (kind, variant) = instrument.recorded.split_once(':').unwrap_or((instrument.recorded, ""));
+    let window = run.window_seconds;
     format!(
         "name = \"{name}\"\nabout = \"as in the lab's machine\"\n\
          source = \"lab/scenarios/see.toml; rate: of the toucher on the real kernel\"\n\
-         time = \"{}s\"\nwindow = \"{:.0}ms\"\nseed = {seed}\ninstruments = [\"{}\"]\n\
+         time = \"{:.0}ms\"\nwindow = \"{:.0}us\"\nseed = {seed}\n\
+         [[instrument]]\nname = \"{}\"\ninstrument = \"{kind}\"\nvariant = \"{variant}\"\n\
+         sampling = \"{:.0}us\"\n\
          [machine]\nhardware = \"qemu-tcg\"\nflush = \"{:.0}us\"\n\
          [[process]]\nworkload = \"{workload}\"\n",
-        of("seconds"),
-        run.window_seconds * 1000.0,
+        window * (run.windows as f64 + 0.5) * 1e3,
+        window * 1e6,
         instrument.simulated,
+        window / run.looks / instrument.intervals * 1e6,
         run.flush_us,
     )
 }
@@ -525,7 +553,8 @@ mod tests {
         let figures = Figures { precision: 1.0, recall: 1.0, regions: 1.0, samples: 1.0 };
         let workload = from_spec("contiguous:space=1GiB,hot=1MiB").unwrap();
         let (rate, flush_us, window_seconds) = (1234.5, 5000.4, 0.1);
-        Recorded { figures, workload, rate, flush_us, window_seconds, around: 8192 }
+        let (looks, windows, around) = (16.0, 29, 8192);
+        Recorded { figures, workload, rate, flush_us, window_seconds, looks, windows, around }
     }
 
     // Eleven windows, of which the first is too early: 10 x 10 reported, 20 true, 5 both.
@@ -564,14 +593,15 @@ mod tests {
             runs: 1,
         };
         let scenario = scenario(&case, 4).unwrap();
-        let text = description("x-guided-2", &scenario, INSTRUMENTS[0], &run(), 2, "w.toml");
+        let text = description("x-guided-2", INSTRUMENTS[0], &run(), 2, "w.toml");
         for line in [
             "workload = \"w.toml\"",
-            "time = \"3s\"",
-            "window = \"100ms\"",
+            "time = \"2950ms\"",
+            "window = \"100000us\"",
+            "sampling = \"3125us\"",
             "flush = \"5000us\"",
             "seed = 2",
-            "instruments = [\"guided\"]",
+            "name = \"guided\"\ninstrument = \"telescope\"\nvariant = \"guided\"",
         ] {
             assert!(text.contains(line), "{line} is not in {text}");
         }
