@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use tierscope_hw::config::Machine;
+
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths;
 
@@ -24,6 +26,9 @@ pub struct Topology {
     pub about: String,
     /// Its nodes.
     pub nodes: Vec<Node>,
+    /// The ready-made machine (crates/hw/machines) whose tiers the nodes are, in their order: the HMAT states their
+    /// latency and bandwidth. None: there is no HMAT.
+    pub machine: Option<String>,
     /// SLIT distances, row by row; empty: the firmware says nothing.
     #[serde(default)]
     pub distances: Vec<Vec<u8>>,
@@ -37,10 +42,18 @@ pub struct Node {
     pub memory: f64,
     /// Share of the machine's CPUs, 0..1.
     pub cpus: f64,
-    /// Read latency that the HMAT states, in ns.
-    pub latency_ns: Option<u32>,
-    /// Bandwidth that the HMAT states, in MB/s.
-    pub bandwidth_mb: Option<u32>,
+    /// What the HMAT states of it.
+    #[serde(skip)]
+    pub hmat: Option<Hmat>,
+}
+
+/// A node as the HMAT states it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hmat {
+    /// Read latency in ns.
+    pub latency_ns: u32,
+    /// Read bandwidth in MiB/s. QEMU wants the nodes' within 65535 times what divides them all.
+    pub mib_s: u64,
 }
 
 impl Topologies {
@@ -52,10 +65,11 @@ impl Topologies {
 
     /// Reads a table and checks every machine in it.
     pub fn parse(text: &str) -> Result<Self> {
-        let all: Topologies =
+        let mut all: Topologies =
             toml::from_str(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
-        for (name, topology) in &all.topology {
+        for (name, topology) in &mut all.topology {
             topology.check().map_err(|cause| bad(format!("{name}: {cause}")))?;
+            topology.state_tiers().map_err(|cause| bad(format!("{name}: {cause}")))?;
         }
         Ok(all)
     }
@@ -82,26 +96,33 @@ impl Topology {
         let square = self.distances.is_empty()
             || (self.distances.len() == self.nodes.len()
                 && self.distances.iter().all(|row| row.len() == self.nodes.len()));
-        let hmat = self
-            .nodes
-            .iter()
-            .filter(|n| n.latency_ns.is_some() && n.bandwidth_mb.is_some())
-            .count();
         match () {
             () if !whole(|n| n.memory) => Err("the nodes' shares of memory do not add up to 1"),
             () if !whole(|n| n.cpus) => Err("the nodes' shares of CPUs do not add up to 1"),
             () if !square => Err("distances want one row and one column a node"),
-            () if hmat != 0 && hmat != self.nodes.len() => {
-                Err("latency_ns and bandwidth_mb: for all nodes or for none")
-            }
             () => Ok(()),
         }
+    }
+
+    /// Fills in what the HMAT states.
+    fn state_tiers(&mut self) -> std::result::Result<(), String> {
+        let Some(name) = &self.machine else { return Ok(()) };
+        let machine = Machine::ready_made(name).map_err(|error| error.to_string())?;
+        if machine.tiers.len() != self.nodes.len() {
+            let (tiers, nodes) = (machine.tiers.len(), self.nodes.len());
+            return Err(format!("{name} has {tiers} tiers for {nodes} nodes"));
+        }
+        for (node, tier) in self.nodes.iter_mut().zip(&machine.tiers) {
+            let (latency_ns, mib_s) = (tier.read_ns, tier.read_mib_s);
+            node.hmat = Some(Hmat { latency_ns, mib_s });
+        }
+        Ok(())
     }
 
     /// QEMU's arguments for a machine of `memory_mb` MiB and `cpus` CPUs. With `files` the memory of node N lies
     /// in the file `ram-N` there, shared with whoever maps it.
     pub fn qemu_args(&self, memory_mb: u64, cpus: u32, files: Option<&Path>) -> Vec<String> {
-        let hmat = self.nodes.iter().all(|n| n.latency_ns.is_some());
+        let hmat = self.nodes.iter().all(|n| n.hmat.is_some());
         let mut machine = if hmat { "q35,hmat=on" } else { "q35" }.to_owned();
         let numa = self.nodes.len() > 1;
         if files.is_some() && !numa {
@@ -176,7 +197,7 @@ impl Topology {
     /// With an HMAT a node without CPUs names the node that uses it.
     fn initiator(&self, node: &Node) -> String {
         match self.nodes.iter().position(|n| n.cpus > 0.0) {
-            Some(first) if node.cpus == 0.0 && node.latency_ns.is_some() => {
+            Some(first) if node.cpus == 0.0 && node.hmat.is_some() => {
                 format!(",initiator={first}")
             }
             _ => String::new(),
@@ -198,10 +219,10 @@ impl Topology {
     fn hmat_args(&self) -> Vec<String> {
         let mut args = Vec::new();
         for (initiator, _) in self.nodes.iter().enumerate().filter(|(_, n)| n.cpus > 0.0) {
-            for (target, node) in self.nodes.iter().enumerate() {
+            let stated =
+                self.nodes.iter().enumerate().filter_map(|(at, node)| Some((at, node.hmat?)));
+            for (target, Hmat { latency_ns: latency, mib_s: bandwidth }) in stated {
                 let lb = format!("hmat-lb,initiator={initiator},target={target},hierarchy=memory");
-                let (latency, bandwidth) =
-                    (node.latency_ns.unwrap_or(0), node.bandwidth_mb.unwrap_or(0));
                 args.extend(pair(
                     "-numa",
                     format!("{lb},data-type=access-latency,latency={latency}"),
@@ -275,7 +296,15 @@ mod tests {
     #[test]
     fn shares_that_do_not_add_up_are_refused() {
         let toy = "[topology.t]\nabout = 'x'\nnodes = [{ memory = 0.5, cpus = 1.0 }]\n";
-        let error = Topologies::parse(toy).unwrap_err().to_string();
-        assert_eq!(error, "lab/topologies.toml: t: the nodes' shares of memory do not add up to 1");
+        let error = |text: &str| Topologies::parse(text).unwrap_err().to_string();
+        assert_eq!(
+            error(toy),
+            "lab/topologies.toml: t: the nodes' shares of memory do not add up to 1"
+        );
+        let one =
+            "[topology.t]\nabout = 'x'\nmachine = 'MACHINE'\nnodes = [{ memory = 1, cpus = 1 }]\n";
+        assert!(error(&one.replace("MACHINE", "abacus")).contains("no ready-made machine abacus"));
+        let two = error(&one.replace("MACHINE", "qemu-two-tiers"));
+        assert!(two.contains("qemu-two-tiers has 2 tiers for 1 nodes"), "{two}");
     }
 }

@@ -70,6 +70,8 @@ fn bandwidth(hardware: &Hardware, tier: u8, writes: bool) -> Result<f64> {
     let processor = &hardware.processor;
     setup.cpus = (processor.sockets * processor.cores * processor.threads).min(32);
     setup.hardware.timing.fill_buffers = 64;
+    // More than the processor may have, which its ranges would refuse.
+    setup.hardware.timing.ranges.clear();
     let streams = Process { threads: setup.cpus, non_temporal: writes, ..process(tier, writes)? };
     let account = run(&setup, &streams)?;
     let lines = if writes { account.lines_written } else { account.lines_read };

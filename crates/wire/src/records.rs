@@ -40,7 +40,8 @@ pub struct RawAccess {
     pub store: bool,
     /// Whether it went past the caches.
     pub non_temporal: bool,
-    /// When, below 2^48 ns.
+    /// When, below 2^48 ns. The plugin looks at its clock at every eighth access of a CPU, and after system calls of a
+    /// program: those between bear the time of the one before.
     pub time: Time,
     /// The virtual CPU or thread, below 4096.
     pub cpu: u16,

@@ -120,7 +120,8 @@ impl<'a, R: Record> Producer<'a, R> {
     }
 
     /// Appends a record, or counts it as lost if the ring is full. Returns whether it is in.
-    #[inline]
+    // Inlined, a record goes from registers to the ring; else it is written to the stack and read back in other sizes.
+    #[inline(always)]
     pub fn push(&mut self, record: &R) -> bool {
         if self.is_full() {
             self.lost += 1;

@@ -13,6 +13,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::calls::Id;
 use crate::clock::Clock;
 use crate::options::MOST_CPUS;
+use crate::run::Run;
 use crate::said::say;
 
 /// mmap, mprotect, munmap, brk, mremap: arch/x86/entry/syscalls/syscall_64.tbl.
@@ -76,6 +77,9 @@ pub(crate) extern "C" fn on_call(
 }
 
 pub(crate) extern "C" fn on_return(_: Id, cpu: u32, number: i64, result: i64) {
+    if let Some((_, vcpu)) = Run::and_vcpu(cpu) {
+        vcpu.resumes();
+    }
     let Some(log) = LOG.get().filter(|_| CHANGES.contains(&number)) else { return };
     let call = {
         let mut calls = log.calls.lock().unwrap_or_else(PoisonError::into_inner);

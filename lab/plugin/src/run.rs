@@ -148,15 +148,15 @@ impl Run {
             .map(|node| map_words(&node.path, node.bytes).map(|words| words.as_ptr() as u64))
             .collect::<Result<_, _>>()?;
         let stats = map_words(&format!("{}/stats", options.run), stats::bytes_for(options.cpus))?;
+        let machine = options.machine()?;
+        let tiers = options.tiers_of(&machine);
         let mut run = Run {
-            machine: options.machine()?,
+            machine,
             clock: Clock::start(),
             memory: Memory::of_q35(&options.nodes, &ours),
             system: info.system,
             inside: None,
-            tiers: options
-                .has(Part::Tiers)
-                .then(|| Tiers::new(&options.tiers, options.nodes.len())),
+            tiers: options.has(Part::Tiers).then(|| Tiers::new(&tiers, options.nodes.len())),
             device: None,
             counts: options.has(Part::Counters),
             stats,

@@ -62,6 +62,10 @@ const NO_LINE: (u64, Kind, u64) = (u64::MAX, Kind::Load, 0);
 /// Accesses between looks of the search for registers.
 const SEARCH_EVERY: u64 = 64;
 
+/// Accesses from one look at the clock to the next, a power of two: reading the time-stamp counter takes as long as
+/// all else about a record.
+const CLOCK_EVERY: u64 = 8;
+
 /// How long a record waits for the first reader.
 const FIRST_READER_NS: u64 = 5_000_000_000;
 
@@ -134,6 +138,8 @@ pub struct Vcpu {
     /// The model of its TLBs, once the number of levels is known.
     pub tlb: Option<Model>,
     accesses: u64,
+    /// The clock when it was looked at last; 0: look again.
+    now: u64,
     /// The model was switched off.
     forgets: bool,
     /// Line and kind of the access before, and what was off.
@@ -155,6 +161,7 @@ impl Vcpu {
             search: None,
             tlb: None,
             accesses: 0,
+            now: 0,
             forgets: false,
             last: NO_LINE,
         }
@@ -223,17 +230,25 @@ impl Vcpu {
     #[inline(always)]
     fn record<const STORE: bool>(&mut self, run: &Run, info: u32, linear: u64, non_temporal: bool) {
         let space = self.space().unwrap_or(0);
+        if self.now == 0 || self.accesses.is_multiple_of(CLOCK_EVERY) {
+            self.now = run.clock.now();
+        }
         let Some(ring) = &mut self.raw else { return };
         let access = RawAccess {
             address: linear,
             size_log2: run.size_log2(info),
             store: STORE,
             non_temporal,
-            time: Time(run.clock.now()),
+            time: Time(self.now),
             cpu: self.number as u16,
             space,
         };
         ring.push(&access, run, self.stats);
+    }
+
+    /// It waited, for how long nobody knows: the clock is looked at before the next record.
+    pub fn resumes(&mut self) {
+        self.now = 0;
     }
 
     /// The number of the address space, as records of accesses have it; where TLBs are modelled.

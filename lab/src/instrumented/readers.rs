@@ -128,9 +128,10 @@ impl Keeper<TlbMiss> for Kept {
     }
 }
 
-/// Looks at a ring so often. A reader that looks again at once shares the line of the ring's head with the vCPU, which
+/// Looks at a ring so often, and at one that stays empty up to [`LAZY`] times less often. A reader that looks again at once shares the line of the ring's head with the vCPU, which
 /// then waits for it at every record.
 const PAUSE: Duration = Duration::from_micros(200);
+const LAZY: u32 = 32;
 /// A ring so full is looked at again at once: 1 of so many records.
 const FULL: u64 = 8;
 
@@ -141,13 +142,14 @@ fn follow<R: Record>(
     gone: &AtomicBool,
 ) -> (u64, u64, Option<String>) {
     let (mut read, mut lost, mut records) = (0, 0, Vec::new());
+    let mut idle = 1;
     let mut consumer = loop {
         match Consumer::<R>::attach(words) {
             Ok(consumer) => break consumer,
             // A thread that never began.
             Err(_) if gone.load(Acquire) && words[0].load(Relaxed) == 0 => return (0, 0, None),
             Err(error) if gone.load(Acquire) => return (0, 0, Some(error.to_string())),
-            Err(_) => std::thread::sleep(PAUSE),
+            Err(_) => std::thread::sleep(PAUSE * LAZY),
         }
     };
     loop {
@@ -165,7 +167,8 @@ fn follow<R: Record>(
         match drained.done || last {
             true if records.is_empty() => return (read, lost, None),
             false if (records.len() as u64) < consumer.capacity() / FULL => {
-                std::thread::sleep(PAUSE);
+                idle = if records.is_empty() { (2 * idle).min(LAZY) } else { 1 };
+                std::thread::sleep(PAUSE * idle);
             }
             _ => {}
         }
