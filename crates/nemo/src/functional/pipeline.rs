@@ -1,0 +1,118 @@
+//! One pipeline in all its channels.
+
+use tierscope_core::BusRecord;
+
+use crate::engine::Status;
+use crate::geometry::KEYS;
+use crate::program::{Hint, Program, Slot};
+
+/// An entry that selects no state: beyond any that there is, also with an offset added.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Table, states and flags of a pipeline.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    pub(super) program: Option<Program>,
+    pub(super) channels: usize,
+    /// The translation table, and behind it an entry that is never valid.
+    pub(super) table: Vec<u32>,
+    /// Words of a channel, and behind them a spare one for requests that do not match.
+    pub(super) stride: usize,
+    /// The words of all channels.
+    pub(super) words: Vec<u64>,
+    pub(super) status: Vec<Status>,
+}
+
+impl Pipeline {
+    /// An idle one.
+    #[must_use]
+    pub fn new(channels: usize) -> Self {
+        let status = vec![Status::default(); channels];
+        let table = vec![NONE; KEYS + 1];
+        Self { program: None, channels, table, stride: 1, words: vec![0; channels], status }
+    }
+
+    /// What it is programmed with.
+    #[must_use]
+    pub fn program(&self) -> Option<&Program> {
+        self.program.as_ref()
+    }
+
+    /// Its status in a channel.
+    #[must_use]
+    pub fn status(&self, channel: usize) -> Status {
+        self.status[channel]
+    }
+
+    /// A word of state; 0 where it owns none.
+    #[must_use]
+    pub fn word(&self, channel: usize, word: usize) -> u64 {
+        if word + 1 < self.stride { self.words[channel * self.stride + word] } else { 0 }
+    }
+
+    /// Programs all channels.
+    pub fn reprogram(&mut self, program: Option<Program>) {
+        let words = program.map_or(0, |program| program.words());
+        self.stride = words + 1;
+        self.words.clear();
+        for channel in 0..self.channels {
+            let fresh = program.map_or(0, |program| program.fresh_word(channel));
+            self.words.resize((channel + 1) * self.stride, fresh);
+        }
+        self.program = program;
+        self.table.fill(NONE);
+        self.status.fill(Status::default());
+    }
+
+    /// Writes an entry of the table, which all channels share here.
+    pub fn translate(&mut self, key: u16, entry: Option<u32>) {
+        self.table[usize::from(key)] = entry.unwrap_or(NONE);
+    }
+
+    /// Carries out a control operation of one channel; returns the word that was taken.
+    ///
+    /// Programs and entries are shared by all channels here: they are written for all of them.
+    pub fn slot(&mut self, channel: usize, slot: Slot) -> Option<u64> {
+        match slot {
+            Slot::Program(program) => self.reprogram(program),
+            Slot::Translate(key, entry) => self.translate(key, entry),
+            Slot::Acknowledge => self.status[channel].hint = None,
+            Slot::Take { word, lanes } => return Some(self.take(channel, word.into(), lanes)),
+        }
+        None
+    }
+
+    /// Reads a word and captures its counters of `lanes`.
+    pub fn take(&mut self, channel: usize, word: usize, lanes: u8) -> u64 {
+        let old = self.word(channel, word);
+        if let Some(program) = self.program
+            && word + 1 < self.stride
+        {
+            let after = program.captured(old, lanes, channel);
+            self.words[channel * self.stride + word] = after;
+        }
+        old
+    }
+
+    /// Sees one request, in the plainest way; returns the state that it updated. In a chain,
+    /// `chained` is what the pipeline before made.
+    pub fn request(&mut self, channel: usize, request: BusRecord, chained: u64) -> Option<u64> {
+        let program = self.program?;
+        let entry = |key: usize| Some(self.table[key]).filter(|entry| *entry != NONE);
+        let state = program.state(request, entry)?;
+        let operand = match program.chain {
+            crate::program::Chain::None => program.operand.of(request),
+            chain => chain.operand(chained),
+        };
+        let (word, lane) = program.word_of(state);
+        let at = channel * self.stride + word;
+        let updated = program.update(self.words[at], lane, operand, channel);
+        self.words[at] = updated.word;
+        self.status[channel].wrapped |= updated.wrapped;
+        if updated.told {
+            let hint = &mut self.status[channel].hint;
+            Hint::latch(hint, state, updated.value, request.time());
+        }
+        Some(updated.value)
+    }
+}

@@ -1,0 +1,27 @@
+//! Programmable telemetry in the memory controller (NEMO: Nimble and Expressive Memory
+//! Observability), after the paper's sections 3, 4 and 6.
+//!
+//! Every request that a memory controller serves goes past its [`program`]med *pipelines*: match (a
+//! filter, a key through a translation table, an offset), update (an operator on the state that was
+//! found), notify (a predicate on the state that was made). [`cycle`] models them clock by clock,
+//! [`functional`] computes the same fast; both are an [`Engine`], and any engine has a
+//! [`driver::Driver`], which installs rules, checks what they may see, and folds the states of all
+//! channels and controllers into one view.
+//!
+//! Invariant: requests are looked at, never held up. Nothing here returns anything to the memory's
+//! data path: an observer gets a shared slice and gives nothing back, so that no configuration can
+//! change an access's latency.
+
+pub mod engine;
+pub mod functional;
+pub mod geometry;
+pub mod memory;
+pub mod program;
+pub mod region;
+
+pub use engine::{At, Control, Engine, Line, Status};
+pub use functional::Functional;
+pub use geometry::Geometry;
+pub use memory::{Memory, Place, Zone};
+pub use program::{Hint, Program};
+pub use region::Region;
