@@ -1,6 +1,6 @@
 //! Speed of the functional model, in requests a second of one core.
 
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tierscope_core::{BusObserver, BusRecord, Compare, Key, Rng, Time, Trigger};
 use tierscope_nemo::program::{Chain, Select, Side};
 use tierscope_nemo::{At, Control, Engine, Functional, Memory, Program};
@@ -84,13 +84,9 @@ fn throughput(c: &mut Criterion) {
     let requests = requests();
     let mut group = c.benchmark_group("functional");
     group.throughput(Throughput::Elements(REQUESTS as u64));
-    for (name, engine) in cases {
+    for (name, mut engine) in cases {
         group.bench_function(name, |b| {
-            b.iter_batched_ref(
-                || engine.clone(),
-                |engine| requests.chunks(BATCH).for_each(|batch| engine.observe(batch)),
-                BatchSize::LargeInput,
-            );
+            b.iter(|| requests.chunks(BATCH).for_each(|batch| engine.observe(batch)));
         });
     }
     group.finish();

@@ -12,6 +12,8 @@
 //! data path: an observer gets a shared slice and gives nothing back, so that no configuration can
 //! change an access's latency.
 
+pub mod cycle;
+pub mod driver;
 pub mod engine;
 pub mod functional;
 pub mod geometry;
@@ -19,6 +21,8 @@ pub mod memory;
 pub mod program;
 pub mod region;
 
+pub use cycle::Cycle;
+pub use driver::{Driver, Spec};
 pub use engine::{At, Control, Engine, Line, Status};
 pub use functional::Functional;
 pub use geometry::Geometry;

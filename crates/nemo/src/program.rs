@@ -145,9 +145,8 @@ impl Program {
     /// A word of states that nobody touched.
     #[must_use]
     pub fn fresh_word(&self, channel: usize) -> u64 {
-        (0..self.cell.per_word()).fold(0, |word, lane| {
-            word | self.side(channel).start << (lane * self.cell.bits())
-        })
+        (0..self.cell.per_word())
+            .fold(0, |word, lane| word | self.side(channel).start << (lane * self.cell.bits()))
     }
 
     /// The word that holds a state, and by how many bits it lies up in it.

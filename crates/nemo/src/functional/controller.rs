@@ -218,11 +218,7 @@ mod tests {
 
     fn wrap(cell: Cell) -> bool {
         let update = (Operator::Add, Operand::Field(RequestField::Length));
-        let side = crate::program::Side {
-            start: 200,
-            effect: ReadEffect::Keep,
-            trigger: None,
-        };
+        let side = crate::program::Side { start: 200, effect: ReadEffect::Keep, trigger: None };
         let (operator, operand) = update;
         let program = Program { operator, operand, cell, home: side, ..counting() };
         let mut controller = two_pages(program);

@@ -1,7 +1,7 @@
 //! The fast model: what telemetry computes, without when.
 //!
 //! A pipeline goes through a whole batch before the next one does, so that its table and states stay
-//! in cache. Requests that do not match go to a spare word instead of through a branch.
+//! in cache.
 //!
 //! Equal to the cycle model in every state, hint and flag (`tests/models`), but for requests that a
 //! full queue drops: here none is full.

@@ -2,9 +2,10 @@
 
 use tierscope_core::BusRecord;
 
+use super::batch::Matched;
 use crate::engine::Status;
 use crate::geometry::KEYS;
-use crate::program::{Hint, Program, Slot};
+use crate::program::{Chain, Program, Slot};
 
 /// An entry that selects no state: beyond any that there is, also with an offset added.
 pub(super) const NONE: u32 = u32::MAX;
@@ -16,11 +17,12 @@ pub struct Pipeline {
     pub(super) channels: usize,
     /// The translation table, and behind it an entry that is never valid.
     pub(super) table: Vec<u32>,
-    /// Words of a channel, and behind them a spare one for requests that do not match.
+    /// Words of a channel.
     pub(super) stride: usize,
     /// The words of all channels.
     pub(super) words: Vec<u64>,
     pub(super) status: Vec<Status>,
+    pub(super) matched: Matched,
 }
 
 impl Pipeline {
@@ -29,7 +31,15 @@ impl Pipeline {
     pub fn new(channels: usize) -> Self {
         let status = vec![Status::default(); channels];
         let table = vec![NONE; KEYS + 1];
-        Self { program: None, channels, table, stride: 1, words: vec![0; channels], status }
+        Self {
+            program: None,
+            channels,
+            table,
+            stride: 0,
+            words: Vec::new(),
+            status,
+            matched: Matched::default(),
+        }
     }
 
     /// What it is programmed with.
@@ -47,13 +57,12 @@ impl Pipeline {
     /// A word of state; 0 where it owns none.
     #[must_use]
     pub fn word(&self, channel: usize, word: usize) -> u64 {
-        if word + 1 < self.stride { self.words[channel * self.stride + word] } else { 0 }
+        if word < self.stride { self.words[channel * self.stride + word] } else { 0 }
     }
 
     /// Programs all channels.
     pub fn reprogram(&mut self, program: Option<Program>) {
-        let words = program.map_or(0, |program| program.words());
-        self.stride = words + 1;
+        self.stride = program.map_or(0, |program| program.words());
         self.words.clear();
         for channel in 0..self.channels {
             let fresh = program.map_or(0, |program| program.fresh_word(channel));
@@ -86,7 +95,7 @@ impl Pipeline {
     pub fn take(&mut self, channel: usize, word: usize, lanes: u8) -> u64 {
         let old = self.word(channel, word);
         if let Some(program) = self.program
-            && word + 1 < self.stride
+            && word < self.stride
         {
             let after = program.captured(old, lanes, channel);
             self.words[channel * self.stride + word] = after;
@@ -101,18 +110,9 @@ impl Pipeline {
         let entry = |key: usize| Some(self.table[key]).filter(|entry| *entry != NONE);
         let state = program.state(request, entry)?;
         let operand = match program.chain {
-            crate::program::Chain::None => program.operand.of(request),
+            Chain::None => program.operand.of(request),
             chain => chain.operand(chained),
         };
-        let (word, lane) = program.word_of(state);
-        let at = channel * self.stride + word;
-        let updated = program.update(self.words[at], lane, operand, channel);
-        self.words[at] = updated.word;
-        self.status[channel].wrapped |= updated.wrapped;
-        if updated.told {
-            let hint = &mut self.status[channel].hint;
-            Hint::latch(hint, state, updated.value, request.time());
-        }
-        Some(updated.value)
+        Some(self.update(&program, state, channel, operand, request))
     }
 }
