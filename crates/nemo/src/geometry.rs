@@ -71,10 +71,11 @@ impl Geometry {
     }
 }
 
-/// States that a pipeline can hold in counters of this kind.
+/// States that a pipeline can hold in counters of this kind. Of counters of a byte it is one less than
+/// there is room for: entries of the table have 16 bits then, and their largest value says none.
 #[must_use]
 pub fn states_per_pipeline(cell: Cell) -> u64 {
-    WORDS as u64 * u64::from(cell.per_word())
+    (WORDS as u64 * u64::from(cell.per_word())).min(u64::from(u16::MAX))
 }
 
 /// Banks that `states` states need in each channel.
@@ -99,7 +100,7 @@ mod tests {
     #[test]
     fn narrow_counters_are_more() {
         let cell = |bytes| Cell::new(bytes, false).unwrap();
-        assert_eq!(states_per_pipeline(cell(1)), 65_536);
+        assert_eq!(states_per_pipeline(cell(1)), 65_535);
         assert_eq!(states_per_pipeline(cell(3)), 16_384);
         assert_eq!((banks_for(1024, cell(8)), banks_for(1025, cell(8))), (1, 2));
         assert_eq!(banks_for(8193, cell(1)), 2);

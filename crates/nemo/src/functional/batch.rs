@@ -1,104 +1,126 @@
-//! A batch of requests through one pipeline: first all of it is matched, without a branch, into a
-//! list of what to update; then the list is gone through, for each kind of update by a loop of its
+//! A part of the requests through one pipeline: first all of it is matched, without a branch, into
+//! a list of what to update; then the list is gone through, for each kind of update by a loop of its
 //! own. A pipeline that few requests match costs little more than the first half.
 
-use tierscope_core::{BusRecord, Cell, Operand, Operator, RequestKind};
+use tierscope_core::{BusRecord, Cell, Compare, Operand, Operator, RequestKind, Trigger};
 
+use super::part::{Found, Part, ROOM};
 use super::pipeline::{NONE, Pipeline};
 use crate::geometry::KEYS;
 use crate::program::{Chain, Hint, Program, Select};
 
-/// Requests matched at a time.
-const PART: usize = 1 << 12;
-
-/// A state to update: bits 0..16 the state, 16..19 the channel, 19..31 which request of the part.
-#[derive(Clone, Copy, Debug, Default)]
-struct Found(u32);
-
-impl Found {
-    #[inline(always)]
-    fn new(state: u64, channel: u64, at: usize) -> Self {
-        Self(state as u32 & 0xffff | (channel as u32) << 16 | (at as u32) << 19)
-    }
-
-    #[inline(always)]
-    fn state(self) -> u32 {
-        self.0 & 0xffff
-    }
-
-    #[inline(always)]
-    fn channel(self) -> usize {
-        (self.0 >> 16 & 7) as usize
-    }
-
-    #[inline(always)]
-    fn at(self) -> usize {
-        (self.0 >> 19) as usize
-    }
-}
-
-/// What a part's requests found.
-#[derive(Clone, Debug)]
-pub(super) struct Matched(Box<[Found; PART]>);
-
-impl Default for Matched {
-    fn default() -> Self {
-        Self(Box::new([Found::default(); PART]))
-    }
-}
+/// What a part's requests found: room for all of them, whatever is in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Matched(Vec<Found>);
 
 impl Pipeline {
     /// Sees requests, in order; each goes to the channel that `channel_shift` says. Not for
     /// pipelines in a chain.
     pub fn observe(&mut self, batch: &[BusRecord], channel_shift: u32) {
+        let mut part = Part::default();
+        for batch in batch.chunks(ROOM) {
+            part.extend(batch, channel_shift, self.channels);
+            self.see(&part);
+            part.clear();
+        }
+    }
+
+    /// Sees a part.
+    pub(super) fn see(&mut self, part: &Part) {
         let Some(program) = self.program else { return };
         debug_assert_eq!(program.chain, Chain::None);
         let mut matched = std::mem::take(&mut self.matched);
-        for part in batch.chunks(PART) {
-            let count = match program.select {
-                Select::Table => {
-                    let table = &self.table[..KEYS + 1];
-                    let base = |key: u64, wanted| {
-                        let key = key.wrapping_sub(program.first_key);
-                        let at = if wanted & (key < KEYS as u64) { key as usize } else { KEYS };
-                        u64::from(table[at])
-                    };
-                    find(&program, self.channels, part, channel_shift, &mut matched, base)
-                }
-                Select::Hash { multiplier, bits } => {
-                    let base = |key, wanted| match wanted {
-                        true => Select::hash(key, multiplier, bits),
-                        false => NONE.into(),
-                    };
-                    find(&program, self.channels, part, channel_shift, &mut matched, base)
-                }
-            };
-            self.update_all(&program, part, &matched.0[..count]);
-        }
+        matched.0.resize(ROOM, Found::default());
+        let filter = program.filter;
+        let every = filter.kind == RequestKind::All && filter.start == 0 && filter.end >= 1 << 48;
+        let count = match every {
+            true => self.select::<false>(&program, part, &mut matched.0),
+            false => self.select::<true>(&program, part, &mut matched.0),
+        };
+        self.update_all(&program, &part.records, &matched.0[..count]);
         self.matched = matched;
     }
 
+    /// Finds the states of a part's requests; returns how many match.
+    fn select<const FILTER: bool>(
+        &self,
+        program: &Program,
+        part: &Part,
+        found: &mut [Found],
+    ) -> usize {
+        match program.select {
+            Select::Table => {
+                let table: &[u16; KEYS + 1] = &self.table;
+                let first = program.first_key;
+                find::<FILTER>(program, part, found, |key, wanted| {
+                    let key = (key.wrapping_sub(first)).min(KEYS as u64) as usize;
+                    table[if wanted { key } else { KEYS }].into()
+                })
+            }
+            Select::Hash { multiplier, bits } => {
+                find::<FILTER>(program, part, found, |key, wanted| match wanted {
+                    true => Select::hash(key, multiplier, bits),
+                    false => NONE.into(),
+                })
+            }
+        }
+    }
+
     fn update_all(&mut self, program: &Program, part: &[BusRecord], found: &[Found]) {
-        let told = program.home.trigger.is_some() || program.away.trigger.is_some();
-        match (program.operator, program.operand, program.cell) {
-            (Operator::Add, Operand::Constant(by), Cell::WORD) if !told => self.add(found, by),
-            (_, _, Cell::WORD) if !told => self.words(program, part, found),
+        let told = [program.home, program.away].map(|side| side.trigger.is_some());
+        let ends = [program.home, program.away].map(|side| Interval::of(side.trigger));
+        match (program.operator, program.operand, program.cell, ends) {
+            (Operator::Add, Operand::Constant(by), Cell::WORD, _) if told == [false; 2] => {
+                self.add(found, by);
+            }
+            (Operator::Add, Operand::Constant(by), Cell::WORD, [Some(home), Some(away)]) => {
+                self.add_and_tell(part, found, by, home, away);
+            }
+            (_, _, Cell::WORD, _) if told == [false; 2] => self.words(program, part, found),
             _ => self.any(program, part, found),
         }
     }
 
     /// Words that a constant is added to.
     fn add(&mut self, found: &[Found], by: u64) {
-        let stride = self.stride;
-        let mut wrapped = 0u32;
+        let (stride, mut wrapped) = (self.stride, 0u32);
         for found in found {
             let word = &mut self.words[found.channel() * stride + found.state() as usize];
             let (new, anew) = word.overflowing_add(by);
             *word = new;
             wrapped |= u32::from(anew) << found.channel();
         }
+        self.note_wrapped(wrapped);
+    }
+
+    /// Likewise, with triggers.
+    fn add_and_tell(
+        &mut self,
+        part: &[BusRecord],
+        found: &[Found],
+        by: u64,
+        home: Interval,
+        away: Interval,
+    ) {
+        let (stride, mut wrapped) = (self.stride, 0u32);
+        for found in found {
+            let channel = found.channel();
+            let word = &mut self.words[channel * stride + found.state() as usize];
+            let (new, anew) = word.overflowing_add(by);
+            *word = new;
+            wrapped |= u32::from(anew) << channel;
+            let interval = if channel == 0 { home } else { away };
+            if interval.holds(new) {
+                let time = part[found.at()].time();
+                Hint::latch(&mut self.status[channel].hint, found.state(), new, time);
+            }
+        }
+        self.note_wrapped(wrapped);
+    }
+
+    fn note_wrapped(&mut self, channels: u32) {
         for (channel, status) in self.status.iter_mut().enumerate() {
-            status.wrapped |= wrapped >> channel & 1 == 1;
+            status.wrapped |= channels >> channel & 1 == 1;
         }
     }
 
@@ -145,36 +167,94 @@ impl Pipeline {
     }
 }
 
+/// The states for which a trigger holds: `length` of them from `first` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Interval {
+    first: u64,
+    length: u64,
+}
+
+impl Interval {
+    /// `None` if it holds for all: their number is too large.
+    fn of(trigger: Option<Trigger>) -> Option<Self> {
+        let Some(Trigger { compare, value }) = trigger else {
+            return Some(Self { first: 0, length: 0 });
+        };
+        let from = |first: u64| match first {
+            0 => None,
+            first => Some(Self { first, length: first.wrapping_neg() }),
+        };
+        match compare {
+            Compare::Equal => Some(Self { first: value, length: 1 }),
+            Compare::AtLeast => from(value),
+            Compare::Above => match value {
+                u64::MAX => Some(Self { first: 0, length: 0 }),
+                value => from(value + 1),
+            },
+            Compare::Below => Some(Self { first: 0, length: value }),
+            Compare::AtMost => value.checked_add(1).map(|length| Self { first: 0, length }),
+        }
+    }
+
+    #[inline(always)]
+    fn holds(self, state: u64) -> bool {
+        state.wrapping_sub(self.first) < self.length
+    }
+}
+
 /// Finds the states of a part's requests; returns how many match. `base` gives the base index of a
 /// key, or more than there are states.
 #[inline(always)]
-fn find(
+fn find<const FILTER: bool>(
     program: &Program,
-    channels: usize,
-    part: &[BusRecord],
-    channel_shift: u32,
-    matched: &mut Matched,
+    part: &Part,
+    found: &mut [Found],
     base: impl Fn(u64, bool) -> u64,
 ) -> usize {
-    let (reads, writes) = match program.filter.kind {
-        RequestKind::Read => (true, false),
-        RequestKind::Write => (false, true),
-        RequestKind::All => (true, true),
+    const WRITE: u64 = 1 << 48;
+    // Bit 48 must be as these two say.
+    let (asked, write) = match program.filter.kind {
+        RequestKind::All => (0, 0),
+        RequestKind::Read => (WRITE, 0),
+        RequestKind::Write => (WRITE, WRITE),
     };
     let (start, length) = (program.filter.start, program.filter.end - program.filter.start);
-    let (key, offset) = (program.key, program.offset);
-    let (key_shift, offset_shift) = (key.shift & 63, offset.shift & 63);
-    let (limit, channel_mask) = (u64::from(program.states), channels as u64 - 1);
+    let (key_shift, offset_shift) = (program.key.shift & 63, program.offset.shift & 63);
+    let (key_mask, offset_mask) =
+        (program.key.mask & (WRITE - 1), program.offset.mask & (WRITE - 1));
+    let limit = u64::from(program.states);
+    let found = &mut found[..ROOM];
     let mut count = 0;
-    for (at, record) in part.iter().enumerate() {
-        let address = record.address();
-        let kind = if record.is_write() { writes } else { reads };
-        let wanted = kind & (address.wrapping_sub(start) < length);
-        let state = base((address & key.mask) >> key_shift, wanted)
-            + ((address & offset.mask) >> offset_shift);
-        let channel = (address >> channel_shift) & channel_mask;
-        matched.0[count & (PART - 1)] = Found::new(state, channel, at);
+    for (packed, place) in part.addresses.iter().zip(&part.places) {
+        let inside = (packed & (WRITE - 1)).wrapping_sub(start) < length;
+        let wanted = !FILTER | (inside & (packed & asked == write));
+        let state = base((packed & key_mask) >> key_shift, wanted)
+            + ((packed & offset_mask) >> offset_shift);
+        found[count & (ROOM - 1)] = place.with_state(state & 0xffff);
         count += usize::from(state < limit);
     }
     count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_hold_where_triggers_do() {
+        let compares =
+            [Compare::Equal, Compare::AtLeast, Compare::Above, Compare::Below, Compare::AtMost];
+        let values = [0, 1, 7, u64::MAX - 1, u64::MAX];
+        for (compare, value) in compares.iter().flat_map(|c| values.map(|value| (*c, value))) {
+            let trigger = Trigger { compare, value };
+            let Some(interval) = Interval::of(Some(trigger)) else {
+                assert!(values.iter().all(|state| trigger.holds(*state)), "{trigger:?}");
+                continue;
+            };
+            for state in [0, 1, 2, 6, 7, 8, u64::MAX - 1, u64::MAX] {
+                assert_eq!(interval.holds(state), trigger.holds(state), "{trigger:?} {state}");
+            }
+        }
+        assert!(!Interval::of(None).unwrap().holds(0));
+    }
 }

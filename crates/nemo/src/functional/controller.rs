@@ -2,6 +2,7 @@
 
 use tierscope_core::BusRecord;
 
+use super::part::Part;
 use super::pipeline::Pipeline;
 use crate::engine::{Control, Line};
 use crate::geometry::{Geometry, LINE_WORDS, PAGE_WORDS};
@@ -14,6 +15,8 @@ pub struct Controller {
     geometry: Geometry,
     channel_shift: u32,
     pipelines: Vec<Pipeline>,
+    /// Requests that are not seen yet: all pipelines see them before anybody looks.
+    waiting: Part,
     /// A page of words of each channel.
     captured: Vec<[u64; PAGE_WORDS]>,
 }
@@ -24,7 +27,7 @@ impl Controller {
     pub fn new(geometry: Geometry, channel_shift: u32) -> Self {
         let pipelines = vec![Pipeline::new(geometry.channels); geometry.pipelines];
         let captured = vec![[0; PAGE_WORDS]; geometry.channels];
-        Self { geometry, channel_shift, pipelines, captured }
+        Self { geometry, channel_shift, pipelines, waiting: Part::default(), captured }
     }
 
     /// What it carries.
@@ -34,22 +37,40 @@ impl Controller {
     }
 
     /// A pipeline.
-    #[must_use]
-    pub fn pipeline(&self, number: usize) -> &Pipeline {
+    pub fn pipeline(&mut self, number: usize) -> &Pipeline {
+        self.catch_up();
         &self.pipelines[number]
     }
 
     /// Sees requests, in order.
-    pub fn observe(&mut self, batch: &[BusRecord]) {
+    pub fn observe(&mut self, mut batch: &[BusRecord]) {
+        while !batch.is_empty() {
+            let (now, later) = batch.split_at(batch.len().min(self.waiting.room()));
+            self.waiting.extend(now, self.channel_shift, self.geometry.channels);
+            batch = later;
+            if self.waiting.room() == 0 {
+                self.catch_up();
+            }
+        }
+    }
+
+    /// Lets all pipelines see what waits.
+    fn catch_up(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let mut part = std::mem::take(&mut self.waiting);
         let mut next = 0;
         while next < self.pipelines.len() {
             let links = self.chain_from(next);
             match links {
-                1 => self.pipelines[next].observe(batch, self.channel_shift),
-                _ => self.observe_chain(next..next + links, batch),
+                1 => self.pipelines[next].see(&part),
+                _ => self.observe_chain(next..next + links, &part.records),
             }
             next += links;
         }
+        part.clear();
+        self.waiting = part;
     }
 
     /// Pipelines of the chain that begins with `first`, 1 if none does.
@@ -77,6 +98,7 @@ impl Controller {
 
     /// Writes to the control registers of a pipeline.
     pub fn control(&mut self, pipeline: usize, control: Control) {
+        self.catch_up();
         match control {
             Control::Program(program) => {
                 debug_assert!(program.is_none_or(|program| self.owns_alone(pipeline, &program)));
@@ -110,8 +132,8 @@ impl Controller {
     }
 
     /// Answers a load from the telemetry region; zeros beyond it.
-    #[must_use]
-    pub fn load(&self, line: u64) -> Line {
+    pub fn load(&mut self, line: u64) -> Line {
+        self.catch_up();
         let mut words = [0; LINE_WORDS];
         match Region::of(self.geometry).holds(line) {
             Some(Holds::Captured { channel, word }) => {
@@ -127,8 +149,8 @@ impl Controller {
     }
 
     /// Pipelines that hold a hint, a bit each.
-    #[must_use]
-    pub fn pending(&self) -> u64 {
+    pub fn pending(&mut self) -> u64 {
+        self.catch_up();
         let holds = |pipeline: &Pipeline| pipeline.status.iter().any(|s| s.hint.is_some());
         let bits = self.pipelines.iter().enumerate().filter(|(_, pipeline)| holds(pipeline));
         bits.fold(0, |bits, (number, _)| bits | 1 << number)

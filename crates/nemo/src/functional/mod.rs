@@ -1,13 +1,15 @@
 //! The fast model: what telemetry computes, without when.
 //!
-//! A pipeline goes through a whole batch before the next one does, so that its table and states stay
-//! in cache.
+//! A pipeline goes through some thousand requests before the next one does, so that its table and
+//! states stay in cache; until so many have come they wait, but never longer than until somebody
+//! looks.
 //!
 //! Equal to the cycle model in every state, hint and flag (`tests/models`), but for requests that a
 //! full queue drops: here none is full.
 
 mod batch;
 mod controller;
+mod part;
 mod pipeline;
 
 pub use controller::Controller;
@@ -43,9 +45,8 @@ impl Functional {
     }
 
     /// A controller.
-    #[must_use]
-    pub fn controller(&self, number: usize) -> &Controller {
-        &self.controllers[number]
+    pub fn controller(&mut self, number: usize) -> &mut Controller {
+        &mut self.controllers[number]
     }
 }
 

@@ -8,7 +8,7 @@ use crate::geometry::KEYS;
 use crate::program::{Chain, Program, Slot};
 
 /// An entry that selects no state: beyond any that there is, also with an offset added.
-pub(super) const NONE: u32 = u32::MAX;
+pub(super) const NONE: u16 = u16::MAX;
 
 /// Table, states and flags of a pipeline.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct Pipeline {
     pub(super) program: Option<Program>,
     pub(super) channels: usize,
     /// The translation table, and behind it an entry that is never valid.
-    pub(super) table: Vec<u32>,
+    pub(super) table: Box<[u16; KEYS + 1]>,
     /// Words of a channel.
     pub(super) stride: usize,
     /// The words of all channels.
@@ -30,7 +30,7 @@ impl Pipeline {
     #[must_use]
     pub fn new(channels: usize) -> Self {
         let status = vec![Status::default(); channels];
-        let table = vec![NONE; KEYS + 1];
+        let table = Box::new([NONE; KEYS + 1]);
         Self {
             program: None,
             channels,
@@ -75,6 +75,8 @@ impl Pipeline {
 
     /// Writes an entry of the table, which all channels share here.
     pub fn translate(&mut self, key: u16, entry: Option<u32>) {
+        // No pipeline has more than 65,535 states: a larger base is none, too.
+        let entry = entry.and_then(|base| u16::try_from(base).ok());
         self.table[usize::from(key)] = entry.unwrap_or(NONE);
     }
 
@@ -107,7 +109,7 @@ impl Pipeline {
     /// `chained` is what the pipeline before made.
     pub fn request(&mut self, channel: usize, request: BusRecord, chained: u64) -> Option<u64> {
         let program = self.program?;
-        let entry = |key: usize| Some(self.table[key]).filter(|entry| *entry != NONE);
+        let entry = |key: usize| Some(self.table[key]).filter(|e| *e != NONE).map(u32::from);
         let state = program.state(request, entry)?;
         let operand = match program.chain {
             Chain::None => program.operand.of(request),
