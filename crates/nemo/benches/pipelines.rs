@@ -23,7 +23,7 @@ fn per_huge_page(number: usize) -> Program {
     use tierscope_core::{Cell, Filter, Operand, Operator, ReadEffect, RequestKind};
     let side = Side { start: 0, effect: ReadEffect::Reset(0), trigger: None };
     Program {
-        filter: Filter { kind: RequestKind::All, start: 0, end: BYTES },
+        filter: Filter { kind: RequestKind::All, start: 0, end: u64::MAX },
         key: Key { mask: u64::MAX, shift: 21 },
         first_key: 0,
         offset: Key::NONE,

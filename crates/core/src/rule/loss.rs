@@ -11,6 +11,8 @@ pub enum Loss {
     /// `on_read`: the operator of the effect does not commute with that of the update, so that
     /// what it makes of the home bank is not what it would make of the folded state.
     Effect,
+    /// The update takes its operand from another pipeline, which knows of its own bank's share only.
+    Chain,
     /// `notify`: no bank can know from its own share that the folded state may have got there.
     Notice,
 }
@@ -21,6 +23,10 @@ impl fmt::Display for Loss {
             Loss::Effect => {
                 "`on_read`: its operator does not commute with the update's; applied to one bank of \
                  several, the folded state differs from what one bank would hold"
+            }
+            Loss::Chain => {
+                "the pipeline before knows only the share of its own channel, so that what this one \
+                 makes of it is not what it would make of the whole"
             }
             Loss::Notice => {
                 "`notify`: a bank sees only its share of the requests, and this predicate says \

@@ -7,6 +7,7 @@
 //! of these only the one whose window of states holds its state has an entry for it. A state is
 //! folded from all windows of keys, controllers and channels.
 
+mod beyond;
 mod guest;
 mod notices;
 mod read;
@@ -64,6 +65,10 @@ struct Telemetry {
     /// By window of keys, then by window of states.
     cells: Vec<Cell>,
     entries: BTreeMap<u64, u32>,
+    select: Select,
+    chain: Chain,
+    /// The pipelines chained to this one, which go when it goes.
+    links: Vec<RuleId>,
 }
 
 /// The driver of all controllers of an engine.
@@ -124,6 +129,13 @@ impl<E: Engine> Driver<E> {
     /// # Errors
     /// There is none of that number.
     pub fn uninstall(&mut self, id: RuleId) -> Result<()> {
+        let telemetry = self.of(Owner::Host, id)?;
+        if telemetry.chain != Chain::None {
+            let what = format!("telemetry {:#x} cannot go alone", id.0);
+            return Err(Error::new(ErrorKind::Usage, what)
+                .cause("it is chained to another, whose requests it would miss")
+                .remedy("remove the first of the chain"));
+        }
         self.remove(Owner::Host, id)
     }
 
@@ -133,10 +145,19 @@ impl<E: Engine> Driver<E> {
     /// There is none of that number.
     pub fn losses(&self, id: RuleId) -> Result<Vec<Loss>> {
         let telemetry = self.of(Owner::Host, id)?;
-        match self.banks_of(telemetry) {
-            1 => Ok(Vec::new()),
-            _ => Ok(telemetry.rule.losses(telemetry.layout.cell)),
+        if self.banks_of(telemetry) == 1 {
+            return Ok(Vec::new());
         }
+        let chained = (telemetry.chain != Chain::None).then_some(Loss::Chain);
+        Ok(telemetry.rule.losses(telemetry.layout.cell).into_iter().chain(chained).collect())
+    }
+
+    /// Banks that a state of this telemetry is folded from.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub fn banks(&self, id: RuleId) -> Result<u64> {
+        self.of(Owner::Host, id).map(|telemetry| self.banks_of(telemetry))
     }
 
     /// Banks that a state is folded from.
@@ -169,20 +190,28 @@ impl<E: Engine> Driver<E> {
         controllers: &[usize],
     ) -> Result<RuleId> {
         let layout = Layout::new(spec, &keys)?;
-        let free = self.slots.iter().position(|slot| slot.1.is_none());
-        let number = free.unwrap_or(self.slots.len());
-        if number > usize::from(u16::MAX) {
+        let number = self.free_number()?;
+        let cells = self.take_cells(&layout, controllers)?;
+        Ok(self.settle(number, Telemetry::new(owner, spec.rule, layout, keys, cells)))
+    }
+
+    /// A number for a telemetry.
+    fn free_number(&mut self) -> Result<usize> {
+        if let Some(free) = self.slots.iter().position(|slot| slot.1.is_none()) {
+            return Ok(free);
+        }
+        if self.slots.len() > usize::from(u16::MAX) {
             return Err(Error::new(ErrorKind::Missing, "no telemetry number is left"));
         }
-        let cells = self.take_cells(&layout, controllers)?;
-        let (rule, entries) = (spec.rule, BTreeMap::new());
-        let telemetry = Telemetry { owner, rule, layout, keys, cells, entries };
+        self.slots.push((0, None));
+        Ok(self.slots.len() - 1)
+    }
+
+    /// Programs a telemetry's pipelines and keeps it under a number.
+    fn settle(&mut self, number: usize, telemetry: Telemetry) -> RuleId {
         self.program(&telemetry);
-        if free.is_none() {
-            self.slots.push((0, None));
-        }
         self.slots[number].1 = Some(telemetry);
-        Ok(RuleId(u32::from(self.slots[number].0) << 16 | number as u32))
+        RuleId(u32::from(self.slots[number].0) << 16 | number as u32)
     }
 
     /// The cells of a layout, of all controllers or of none.
@@ -250,10 +279,10 @@ impl<E: Engine> Driver<E> {
             key: rule.key,
             first_key: layout.key_windows[keys as usize],
             offset: rule.offset,
-            select: Select::Table,
+            select: telemetry.select,
             operator: rule.update.0,
             operand: rule.update.1,
-            chain: Chain::None,
+            chain: telemetry.chain,
             cell,
             states: layout.states_in(states) as u32,
             first_bank: piece.first_bank as u16,
@@ -273,12 +302,34 @@ impl<E: Engine> Driver<E> {
             self.write(at, Control::Program(None));
             self.slabs[at.controller].give_back(piece);
         }
-        Ok(())
+        telemetry.links.into_iter().try_for_each(|link| self.remove(owner, link))
     }
 
     fn write(&mut self, at: At, control: Control) {
         self.work.writes += 1;
         self.engine.control(at, control);
+    }
+}
+
+impl Telemetry {
+    fn new(
+        owner: Owner,
+        rule: Rule,
+        layout: Layout,
+        keys: Vec<(u64, u64)>,
+        cells: Vec<Cell>,
+    ) -> Self {
+        Self {
+            owner,
+            rule,
+            layout,
+            keys,
+            cells,
+            entries: BTreeMap::new(),
+            select: Select::Table,
+            chain: Chain::None,
+            links: Vec::new(),
+        }
     }
 }
 

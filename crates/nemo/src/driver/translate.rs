@@ -5,6 +5,7 @@ use tierscope_core::{Result, RuleId, RuleLimits};
 use super::spec::{refused, takes_upper_bits};
 use super::{Driver, Owner, Telemetry};
 use crate::engine::{Control, Engine};
+use crate::program::Select;
 
 /// Which states a range of primary regions selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,6 +102,9 @@ impl<E: Engine> Driver<E> {
     /// Whether an entry is the telemetry's to make.
     fn check_entry(&self, telemetry: &Telemetry, key: u64, index: Option<u32>) -> Result<()> {
         let Telemetry { layout, keys, .. } = telemetry;
+        if telemetry.select != Select::Table {
+            return Err(refused("key", "keys find their states by hashing: there is no table"));
+        }
         if !keys.iter().any(|(first, last)| (*first..=*last).contains(&key)) {
             let what = format!("{key:#x} is out of range: no such region is the telemetry's");
             let runs: Vec<String> = keys

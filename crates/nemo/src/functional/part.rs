@@ -2,9 +2,9 @@
 
 use tierscope_core::BusRecord;
 
-/// Requests that pipelines see at a time: what the match stage reads of them, and a pipeline's table,
-/// then stay in a first-level cache of 32 KiB.
-pub(super) const ROOM: usize = 1 << 11;
+/// Requests that pipelines see at a time: what the match stage reads of them (12 KiB), what it finds
+/// (4 KiB), and a pipeline's table (16 KiB) then fit a first-level cache of 32 KiB.
+pub(super) const ROOM: usize = 1 << 10;
 
 /// A state to update: bits 0..16 the state, 16..19 the channel, 19..32 which request of the part.
 #[derive(Clone, Copy, Debug, Default)]
