@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_pipeline_of_the_prototype() {
         let one = Geometry { pipelines: 1, channels: 2, banks: MAX_BANKS };
-        assert_eq!((one.table_bytes(), one.state_bytes()), (2 * 14 << 10, 128 << 10));
+        assert_eq!((one.table_bytes(), one.state_bytes()), (28 << 10, 128 << 10));
         assert_eq!(one.capture_bytes(), 8 << 10);
         assert!(one.check().is_ok());
     }

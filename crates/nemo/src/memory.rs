@@ -177,7 +177,7 @@ fn check_zone(zone: &Zone) -> Result<()> {
         let cause = format!("{:#x}..{:#x} is no range below 2^48", zone.start, zone.end);
         return Err(refused("zones.end", cause));
     }
-    if zone.start % turn != 0 || zone.end % turn != 0 {
+    if !zone.start.is_multiple_of(turn) || !zone.end.is_multiple_of(turn) {
         return Err(refused("zones.start", format!("not aligned to turns of {turn} bytes")));
     }
     Ok(())

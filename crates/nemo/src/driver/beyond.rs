@@ -8,6 +8,14 @@ use crate::engine::{At, Engine};
 use crate::geometry::states_per_pipeline;
 use crate::program::{Chain, Select};
 
+/// A link of a chain, checked.
+struct Link {
+    spec: Spec,
+    chain: Chain,
+    layout: Layout,
+    keys: Vec<(u64, u64)>,
+}
+
 impl<E: Engine> Driver<E> {
     /// Installs a telemetry whose keys find one of `2^bits` states by multiply-shift hashing.
     ///
@@ -56,7 +64,7 @@ impl<E: Engine> Driver<E> {
         let cells = self.take_chain(&plans)?;
         let mut ids: Vec<RuleId> = Vec::new();
         // From the last to the first: none may see requests that the one before does not pass on.
-        for ((spec, chain, layout, keys), cell) in plans.into_iter().zip(cells).rev() {
+        for (Link { spec, chain, layout, keys }, cell) in plans.into_iter().zip(cells).rev() {
             let number = self.free_number()?;
             let plain = Telemetry::new(Owner::Host, spec.rule, layout, keys, vec![cell]);
             let links = if chain == Chain::None { ids.clone() } else { Vec::new() };
@@ -66,8 +74,7 @@ impl<E: Engine> Driver<E> {
         Ok(ids)
     }
 
-    #[expect(clippy::type_complexity, reason = "used once, taken apart at once")]
-    fn link(&self, spec: &Spec, chain: Chain) -> Result<(Spec, Chain, Layout, Vec<(u64, u64)>)> {
+    fn link(&self, spec: &Spec, chain: Chain) -> Result<Link> {
         let limits = RuleLimits { end: self.engine.memory().end(), cell: spec.cell };
         spec.rule.check(&limits)?;
         let end = spec.rule.filter.end.min(limits.end);
@@ -79,18 +86,15 @@ impl<E: Engine> Driver<E> {
                 refused("chain", cause).remedy("choose fewer states or keys, or a smaller filter")
             );
         }
-        Ok((*spec, chain, layout, keys))
+        Ok(Link { spec: *spec, chain, layout, keys })
     }
 
     /// Pipelines in a row in every controller: a cell for each link.
-    fn take_chain(
-        &mut self,
-        plans: &[(Spec, Chain, Layout, Vec<(u64, u64)>)],
-    ) -> Result<Vec<Cell>> {
-        let filter = plans[0].0.rule.filter;
+    fn take_chain(&mut self, plans: &[Link]) -> Result<Vec<Cell>> {
+        let filter = plans[0].spec.rule.filter;
         let end = filter.end.min(self.engine.memory().end());
         let channels = self.engine.geometry().channels;
-        let banks: Vec<usize> = plans.iter().map(|plan| plan.2.banks_in(0) as usize).collect();
+        let banks: Vec<usize> = plans.iter().map(|plan| plan.layout.banks_in(0) as usize).collect();
         let before = self.slabs.clone();
         let mut cells = vec![Cell::new(); plans.len()];
         for controller in self.engine.memory().serving(filter.start, end) {
@@ -98,7 +102,7 @@ impl<E: Engine> Driver<E> {
             let Some(pieces) = slab.take(&banks, true) else {
                 let (pipelines, free) = (slab.free_pipelines(), slab.free_banks());
                 self.slabs = before;
-                return Err(no_room(&plans[0].2, pipelines, free, channels).cause(format!(
+                return Err(no_room(&plans[0].layout, pipelines, free, channels).cause(format!(
                     "a chain takes {} pipelines in a row with {} banks; {pipelines} pipelines, not \
                      all in a row, and {free} banks are free",
                     plans.len(),

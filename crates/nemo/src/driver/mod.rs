@@ -18,6 +18,7 @@ mod translate;
 
 pub use guest::{Backing, Guest, GuestId, View};
 pub use notices::Alert;
+pub use read::Overflow;
 pub use spec::Spec;
 pub use sweep::Sweep;
 pub use translate::Onto;
@@ -175,6 +176,21 @@ impl<E: Engine> Driver<E> {
                 .cause("it was removed, or never registered by who asks")
                 .remedy("register it first")
         })
+    }
+
+    /// Does something with a telemetry, which is out of its slot meanwhile.
+    fn with<R>(
+        &mut self,
+        owner: Owner,
+        id: RuleId,
+        act: impl FnOnce(&mut Self, &Telemetry) -> R,
+    ) -> Result<R> {
+        self.of(owner, id)?;
+        let number = (id.0 & 0xffff) as usize;
+        let telemetry = self.slots[number].1.take().expect("just found");
+        let result = act(self, &telemetry);
+        self.slots[number].1 = Some(telemetry);
+        Ok(result)
     }
 
     fn of_mut(&mut self, owner: Owner, id: RuleId) -> Result<&mut Telemetry> {

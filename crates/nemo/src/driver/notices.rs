@@ -34,15 +34,18 @@ impl<E: Engine> Driver<E> {
     /// A hint is acknowledged before its states are read, so that what happens meanwhile tells anew.
     pub fn dispatch(&mut self, mut each: impl FnMut(Alert)) {
         for Hinted { number, time, states } in self.take_hints(Owner::Host) {
-            let telemetry = self.slots[number].1.clone().expect("only what is there was hinted");
-            let Some(trigger) = telemetry.rule.notify else { continue };
-            let states = states.unwrap_or_else(|| (0..telemetry.layout.states).collect());
-            for state in states {
-                let value = self.peek_one(&telemetry, state);
-                if trigger.holds(value) {
-                    each(Alert { rule: self.id_of(number), state, value, time });
+            let rule = self.id_of(number);
+            let checked = self.with(Owner::Host, rule, |driver, telemetry| {
+                let Some(trigger) = telemetry.rule.notify else { return };
+                let states = states.unwrap_or_else(|| (0..telemetry.layout.states).collect());
+                for state in states {
+                    let value = driver.peek_one(telemetry, state);
+                    if trigger.holds(value) {
+                        each(Alert { rule, state, value, time });
+                    }
                 }
-            }
+            });
+            debug_assert!(checked.is_ok(), "only what is there was hinted");
         }
     }
 

@@ -17,24 +17,54 @@ enum From {
     Captured,
 }
 
+/// What of a telemetry's requests is not in its states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overflow {
+    /// Requests that found a queue full, over all channels.
+    pub dropped: u64,
+    /// Whether a counter went beyond its largest value and began anew.
+    pub wrapped: bool,
+}
+
 impl<E: Engine> Driver<E> {
     /// Reads states from `first` on without the effect of a read.
     ///
     /// # Errors
     /// There is no such telemetry, or it has fewer states.
     pub fn peek(&mut self, id: RuleId, first: u64, out: &mut [u64]) -> Result<()> {
-        let telemetry = self.of(Owner::Host, id)?.clone();
-        self.fold_all(&telemetry, first, out, From::States)
+        self.with(Owner::Host, id, |driver, telemetry| {
+            driver.fold_all(telemetry, first, out, From::States)
+        })?
+    }
+
+    /// What was lost of a telemetry's requests: those that a full queue dropped, and whether a counter
+    /// went beyond its largest value and began anew.
+    ///
+    /// # Errors
+    /// There is no such telemetry.
+    pub fn overflow(&mut self, id: RuleId) -> Result<Overflow> {
+        self.with(Owner::Host, id, |driver, telemetry| {
+            let mut overflow = Overflow::default();
+            for (at, _) in telemetry.cells.iter().flatten() {
+                for channel in 0..driver.engine.geometry().channels {
+                    let status = driver.engine.status(*at, channel);
+                    overflow.dropped += status.dropped;
+                    overflow.wrapped |= status.wrapped;
+                }
+            }
+            overflow
+        })
     }
 
     pub(super) fn read_for(&mut self, owner: Owner, id: RuleId, out: &mut [u64]) -> Result<()> {
-        let telemetry = self.of(owner, id)?.clone();
-        // Without an effect nothing needs to be captured.
-        let from = match telemetry.rule.on_read {
-            ReadEffect::Keep => From::States,
-            _ => From::Captured,
-        };
-        self.fold_all(&telemetry, 0, out, from)
+        self.with(owner, id, |driver, telemetry| {
+            // Without an effect nothing needs to be captured.
+            let from = match telemetry.rule.on_read {
+                ReadEffect::Keep => From::States,
+                _ => From::Captured,
+            };
+            driver.fold_all(telemetry, 0, out, from)
+        })?
     }
 
     pub(super) fn peek_one(&mut self, telemetry: &Telemetry, state: u64) -> u64 {

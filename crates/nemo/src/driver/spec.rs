@@ -24,8 +24,11 @@ impl From<Rule> for Spec {
 /// How a telemetry is cut into pipelines: a window of keys and a window of states each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// First keys of the windows of keys, ascending.
+    /// First keys of the windows of keys, ascending: all of them, if any controller has room for so
+    /// many.
     pub(super) key_windows: Vec<u64>,
+    /// How many there are.
+    windows: u64,
     /// States of a window of states: whole primary regions.
     pub(super) window: u64,
     /// States of all.
@@ -58,7 +61,8 @@ impl Layout {
             }
         };
         let window = most / span * span;
-        Ok(Self { key_windows: cover(keys), window, states, span, cell: spec.cell })
+        let (key_windows, windows) = cover(keys);
+        Ok(Self { key_windows, windows, window, states, span, cell: spec.cell })
     }
 
     pub(super) fn state_windows(&self) -> u64 {
@@ -72,7 +76,7 @@ impl Layout {
 
     /// Pipelines that it takes in each controller.
     pub(super) fn pipelines(&self) -> u64 {
-        self.state_windows().saturating_mul(self.key_windows.len() as u64)
+        self.state_windows().saturating_mul(self.windows)
     }
 
     /// Banks that a pipeline of that window of states takes.
@@ -84,7 +88,7 @@ impl Layout {
     pub(super) fn banks(&self) -> u64 {
         let windows = self.state_windows();
         let full = self.banks_in(0).saturating_mul(windows - 1);
-        (full + self.banks_in(windows - 1)).saturating_mul(self.key_windows.len() as u64)
+        full.saturating_add(self.banks_in(windows - 1)).saturating_mul(self.windows)
     }
 
     /// The window of keys that holds a key, and the entry there.
@@ -95,24 +99,29 @@ impl Layout {
     }
 }
 
-/// As few windows of [`KEYS`] keys as hold all of the runs. More than anybody has pipelines for are
-/// not listed one by one.
-fn cover(keys: &[(u64, u64)]) -> Vec<u64> {
-    const MOST: usize = 1 << 16;
-    let mut windows: Vec<u64> = Vec::new();
+/// As few windows of [`KEYS`] keys as hold all of the runs, and how many. More than any controller has
+/// pipelines for are counted, not listed.
+fn cover(keys: &[(u64, u64)]) -> (Vec<u64>, u64) {
+    const MOST: usize = 64;
+    let (mut windows, mut count) = (Vec::new(), 0u64);
+    // One past the last key of the last window.
+    let mut covered = 0u64;
     for (first, last) in keys {
-        let mut next = *first;
-        while next <= *last && windows.len() < MOST {
-            let covered = windows.last().map_or(0, |window| window.saturating_add(KEYS as u64));
-            if windows.is_empty() || covered <= next {
-                windows.push(next);
-                next = next.saturating_add(KEYS as u64);
-            } else {
-                next = covered;
+        let mut next = (*first).max(covered);
+        while next <= *last {
+            if windows.len() > MOST {
+                let rest = (last - next) / KEYS as u64 + 1;
+                count = count.saturating_add(rest);
+                covered = next.saturating_add(rest.saturating_mul(KEYS as u64));
+                break;
             }
+            windows.push(next);
+            count += 1;
+            covered = next.saturating_add(KEYS as u64);
+            next = covered;
         }
     }
-    windows
+    (windows, count)
 }
 
 /// The keys that addresses of `start..end` have: in a row if the key takes all upper bits of the
@@ -135,7 +144,7 @@ pub(super) fn takes_upper_bits(key: Key, limits: &RuleLimits) -> bool {
 /// The refusal of a telemetry for which there is no room: what is missing, and what a sweep over
 /// the regions would do instead.
 pub(super) fn no_room(layout: &Layout, pipelines: usize, banks: usize, channels: usize) -> Error {
-    let kib = |banks: u64| banks * channels as u64 * BANK_WORDS as u64 * 8 >> 10;
+    let kib = |banks: u64| banks.saturating_mul((channels * BANK_WORDS * 8 / 1024) as u64);
     let (want, want_banks) = (layout.pipelines(), layout.banks());
     let missing = want.saturating_sub(pipelines as u64);
     let cause = format!(
@@ -163,8 +172,8 @@ pub(super) fn no_room(layout: &Layout, pipelines: usize, banks: usize, channels:
 
 /// States that there would be room for.
 fn room_for(layout: &Layout, pipelines: u64, banks: u64) -> u64 {
-    let windows = pipelines / layout.key_windows.len() as u64;
-    let per_window = crate::geometry::MAX_BANKS as u64 * layout.key_windows.len() as u64;
+    let windows = pipelines / layout.windows;
+    let per_window = (crate::geometry::MAX_BANKS as u64).saturating_mul(layout.windows);
     let full = windows.min(banks / per_window);
     let left =
         if windows > full { banks % per_window / layout.key_windows.len() as u64 } else { 0 };
@@ -204,8 +213,9 @@ mod tests {
 
     #[test]
     fn scattered_keys_share_windows() {
-        assert_eq!(cover(&[(5, 10), (8000, 8196), (8197, 8200)]), [5, 8197]);
-        assert_eq!(cover(&[(5, 5), (20_000, 20_001)]), [5, 20_000]);
+        assert_eq!(cover(&[(5, 10), (8000, 8196), (8197, 8200)]), (vec![5, 8197], 2));
+        assert_eq!(cover(&[(5, 5), (20_000, 20_001)]), (vec![5, 20_000], 2));
+        assert_eq!(cover(&[(0, (1 << 42) - 1)]).1, 1 << 29, "counted, not listed");
     }
 
     #[test]

@@ -28,7 +28,8 @@ impl<E: Engine> Driver<E> {
         let limits = self.limits();
         let telemetry = self.of(Owner::Host, id)?;
         let region = telemetry.region(&limits)?;
-        if start % region != 0 || end % region != 0 || start >= end {
+        let aligned = start.is_multiple_of(region) && end.is_multiple_of(region);
+        if !aligned || start >= end {
             let cause =
                 format!("{start:#x}..{end:#x} is unaligned: regions have {region:#x} bytes");
             return Err(refused("range", cause));

@@ -1,5 +1,5 @@
 //! Random telemetries come and go: nothing is left of them, and none sees what another left.
-//! `TIERSCOPE_REGISTRATIONS=1000000 cargo test --release -p tierscope-nemo --test drivers leaks`.
+//! `TIERSCOPE_REGISTRATIONS=1000000 cargo test -p tierscope-nemo --test drivers leaks`.
 
 use tierscope_core::{BusObserver, Cell, Counters, Rng, RuleId};
 use tierscope_nemo::{Driver, Functional, Memory, Spec, Zone};

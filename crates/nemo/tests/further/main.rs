@@ -120,8 +120,8 @@ fn the_hottest_are_found_in_two_passes() {
 
 /// Requests to 16 pages of region 3, the n-th n times; and others beside.
 fn uneven() -> Vec<BusRecord> {
-    let page = |n: u64| (0..n).map(move |line| at(3 << 16 | n << 12 | line * 64));
-    (0..16).flat_map(page).chain((0..50).map(|n| at(9 << 16 | n << 6))).collect()
+    let page = |n: u64| (0..n).map(move |line| at((3 << 16) + (n << 12) + line * 64));
+    (0..16).flat_map(page).chain((0..50).map(|n| at((9 << 16) + n * 64))).collect()
 }
 
 fn spread<E: Engine + BusObserver>(driver: &mut Driver<E>) -> (f64, f64, f64) {
@@ -180,7 +180,7 @@ fn bytes_that_saturate_keep_the_warm_apart() {
     let id = driver.install(&Spec { cell, states: Some(1000), rule: per_region(20) }).unwrap();
     (0..3).for_each(|key| driver.translate(id, key, Some(key as u32 * 499)).unwrap());
     let hot = (0..1000).map(|n| at(n * 64));
-    driver.observe(&hot.chain((0..17).map(|n| at(1 << 20 | n * 64))).collect::<Vec<_>>());
+    driver.observe(&hot.chain((0..17).map(|n| at((1 << 20) + n * 64))).collect::<Vec<_>>());
     let mut states = [0; 1000];
     driver.read(id, &mut states).unwrap();
     assert_eq!((states[0], states[499], states[998]), (255, 17, 0));

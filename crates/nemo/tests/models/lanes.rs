@@ -145,3 +145,32 @@ fn programs_change_under_load() {
         pair.check();
     }
 }
+
+/// Requests are never held up, whatever is programmed: each enters in its own cycle, and ends, if it
+/// matches, two cycles later.
+#[test]
+fn no_program_delays_a_request() {
+    let mut rng = Rng::seeded(83);
+    for _ in 0..100 {
+        let mut pair = Pair::new(0);
+        let program = Slot::Program(Some(stream::program(&mut rng)));
+        while pair.clock(In { request: None, control: Some(program) }).granted != Granted::Control {
+        }
+        pair.drain();
+        for key in 0..stream::KEYS as u16 {
+            let control = Some(Slot::Translate(key, stream::base(&mut rng)));
+            assert_eq!(pair.clock(In { request: None, control }).granted, Granted::Control);
+        }
+        pair.drain();
+        let mut entered = VecDeque::from([None, None]);
+        for time in 0..500 {
+            let request = stream::request(&mut rng, time).into();
+            let out = pair.clock(In { request: Some(request), control: None });
+            assert_eq!((out.granted, out.dropped), (Granted::Request(request), false));
+            entered.push_back(Some(request));
+            let due = entered.pop_front().expect("two are under way");
+            assert!(out.ended.is_none_or(|ended| Some(ended.request) == due));
+        }
+        pair.check();
+    }
+}

@@ -1,5 +1,5 @@
 //! The cycle model and the fast model are one: whatever comes, in whatever order, at whatever
-//! distance. `TIERSCOPE_OPERATIONS=100000000 cargo test --release -p tierscope-nemo --test models`
+//! distance. `TIERSCOPE_OPERATIONS=100000000 cargo test -p tierscope-nemo --test models`
 //! for more operations than the million of a plain run.
 
 mod lanes;

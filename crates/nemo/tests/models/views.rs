@@ -95,6 +95,22 @@ fn views_of_both_models_are_one() {
     }
 }
 
+/// A counter of a byte begins anew after 255, and says so.
+#[test]
+fn overflow_is_visible() {
+    let rule = Rule::build().finish(&RuleLimits::of_memory(3 << 19)).expect("a rule");
+    let cell = Cell::new(1, false).expect("a width");
+    let mut driver = Driver::new(Cycle::new(memory(256, 1), 1).expect("an engine"));
+    let id = driver.install(&Spec { rule, cell, states: None }).expect("room");
+    driver.translate(id, 0, Some(0)).expect("its own");
+    let times = |count| vec![BusRecord::new(Time(0), 0, false); count];
+    driver.engine_mut().observe(&times(255));
+    assert!(!driver.overflow(id).expect("there").wrapped);
+    driver.engine_mut().observe(&times(1));
+    let overflow = driver.overflow(id).expect("there");
+    assert!(overflow.wrapped && overflow.dropped == 0);
+}
+
 fn rule_of(operator: usize, operand: u64, effect: u64) -> Rule {
     use Operator::{Add, ShiftLeft, ShiftRight, Subtract, Xor};
     let operator = [Add, Subtract, ShiftLeft, ShiftRight, Xor][operator];
