@@ -138,7 +138,7 @@ fn one(
         0x85 => view(driver, guest).read(id, &mut vec![0; picked]).is_ok(),
         // Foreign requests: a guest's states stay as they are.
         _ => {
-            let outside = |n: u64| (n % END & !63) | u64::from(n % 3 == 0) << 31;
+            let outside = |n: u64| (n % END) & !63;
             let own = |address: &u64| (GUEST.0..GUEST.0 + GUEST.1).contains(address);
             let addresses = [outside(bytes.number()?), outside(bytes.number()?)];
             // The first read may reset them.

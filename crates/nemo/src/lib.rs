@@ -8,6 +8,18 @@
 //! [`driver::Driver`], which installs rules, checks what they may see, and folds the states of all
 //! channels and controllers into one view.
 //!
+//! Where this goes its own way, and why:
+//! - No load of the telemetry region has an effect, since caches load what nobody asked for: reading
+//!   with effect captures first ([`region`]).
+//! - Only the home bank begins with a rule's initial value; all others begin with the operator's
+//!   identity, so that shifts and resets fold exactly ([`tierscope_core::Operator::combine`]).
+//! - A bank's trigger is its share of the rule's, so that no crossing of a sum is missed; whoever is
+//!   told reads the whole before believing it ([`driver::Driver::dispatch`]).
+//! - A table entry is found by the key less the pipeline's first key: memory with more keys takes
+//!   several pipelines, as more states do ([`driver`]).
+//!
+//! Speed of the fast model: `cargo bench -p tierscope-nemo`.
+//!
 //! Invariant: requests are looked at, never held up. Nothing here returns anything to the memory's
 //! data path: an observer gets a shared slice and gives nothing back, so that no configuration can
 //! change an access's latency.

@@ -14,7 +14,7 @@
 //! waits and nothing is lost, however close updates and reads of one state follow each other.
 //!
 //! Requests come at most one a cycle and never wait, but that a control operation needs a slot. It
-//! takes one that no request needs, or the next after [`PATIENCE`] cycles; requests then wait in the
+//! takes one that no request needs, or the next when its patience ends ([`Arbiter`]); requests then wait in the
 //! queue, and one that finds it full is dropped and counted. Rates leave room: a DDR4-2400 channel
 //! (JESD79-4: 19.2 GB/s) serves at most 300 million lines a second, the prototype's pipeline takes
 //! 400 million (NEMO, section 4: 400 MHz).
@@ -27,12 +27,23 @@ use crate::engine::Status;
 use crate::geometry::{KEYS, WORDS};
 use crate::program::{Chain, Hint, Program, Slot};
 
-/// Requests that the queue holds. Neither the paper nor its prototype's description says: assumed;
-/// one would do at the rates above.
-pub const QUEUE: usize = 8;
-/// Cycles that a control operation lets requests go first. Assumed: a page of captures then takes at
-/// most 82 µs at 400 MHz however busy the channel is.
-pub const PATIENCE: u32 = 64;
+/// Who goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Arbiter {
+    /// Requests that the queue holds.
+    pub queue: usize,
+    /// Cycles that a control operation lets requests go first.
+    pub patience: u32,
+}
+
+/// Neither figure is in the paper: both are assumed. At the rates above a queue of one would do; with a
+/// patience of 64 cycles the capture of a page takes at most 83 µs at 400 MHz, however busy the channel
+/// is. What they decide, and what not, is varied in a test.
+impl Default for Arbiter {
+    fn default() -> Self {
+        Self { queue: 8, patience: 64 }
+    }
+}
 
 /// An operation on its way through the stages.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +67,7 @@ struct Written {
 #[derive(Clone, Debug)]
 pub struct Lane {
     channel: usize,
+    arbiter: Arbiter,
     program: Option<Program>,
     table: Sram<Option<u32>>,
     states: Sram<u64>,
@@ -79,12 +91,19 @@ impl Lane {
     /// An idle one.
     #[must_use]
     pub fn new(channel: usize) -> Self {
+        Self::with(channel, Arbiter::default())
+    }
+
+    /// An idle one that lets others go first otherwise.
+    #[must_use]
+    pub fn with(channel: usize, arbiter: Arbiter) -> Self {
         Self {
             channel,
+            arbiter,
             program: None,
             table: Sram::new(KEYS, None),
             states: Sram::new(WORDS, 0),
-            queue: VecDeque::with_capacity(QUEUE),
+            queue: VecDeque::with_capacity(arbiter.queue),
             select: None,
             update: None,
             back: None,
@@ -248,7 +267,7 @@ impl Lane {
     }
 
     fn is_urgent(&self) -> bool {
-        self.waited >= PATIENCE
+        self.waited >= self.arbiter.patience
     }
 
     fn control_goes(&self, slot: Slot, request: bool) -> bool {
@@ -289,7 +308,7 @@ impl Lane {
 
     fn enqueue(&mut self, request: Option<Request>, out: &mut Out) {
         let Some(request) = request.filter(|_| self.program.is_some()) else { return };
-        if self.queue.len() == QUEUE {
+        if self.queue.len() >= self.arbiter.queue {
             out.dropped = true;
             self.status.dropped += 1;
         } else {
@@ -320,7 +339,11 @@ mod tests {
 
     /// A lane that counts pages 0..8 in states 0..8.
     fn lane() -> Lane {
-        let mut lane = Lane::new(0);
+        lane_with(Arbiter::default())
+    }
+
+    fn lane_with(arbiter: Arbiter) -> Lane {
+        let mut lane = Lane::with(0, arbiter);
         control(&mut lane, Slot::Program(Some(counting())));
         (0..8).for_each(|key| control(&mut lane, Slot::Translate(key, Some(key.into()))));
         lane
@@ -404,26 +427,45 @@ mod tests {
         while lane.clock(In { control: take, ..page(0) }).granted != Granted::Control {
             waited += 1;
         }
-        assert_eq!(waited, PATIENCE);
+        assert_eq!(waited, Arbiter::default().patience);
         assert_eq!(lane.clock(In { control: take, ..In::default() }).granted, {
             // The request that gave way goes first now.
             Granted::Request(page(0).request.unwrap())
         });
     }
 
-    // Full rate, and a control operation every 65 cycles: after eight of them the queue is full.
-    #[test]
-    fn what_a_full_queue_drops_is_counted() {
-        let mut lane = lane();
+    /// Requests in `busy` of 4 cycles for as long as 12 control operations take at full rate; returns
+    /// how many were dropped, and how many control operations were carried out.
+    fn dropped(arbiter: Arbiter, busy: u32) -> (u64, u64) {
+        let mut lane = lane_with(arbiter);
         let take = Some(Slot::Take { word: 7, lanes: 0 });
-        let mut dropped = 0;
-        for _ in 0..12 * u64::from(PATIENCE + 1) {
-            dropped += u64::from(lane.clock(In { control: take, ..page(0) }).dropped);
+        let (mut dropped, mut controls, mut requests) = (0, 0, 0);
+        for cycle in 0..12 * (arbiter.patience + 1) {
+            let request = page(0).request.filter(|_| cycle % 4 < busy);
+            requests += u64::from(request.is_some());
+            let out = lane.clock(In { control: take, request });
+            dropped += u64::from(out.dropped);
+            controls += u64::from(out.granted == Granted::Control);
         }
         idle(&mut lane, &mut Vec::new());
-        assert_eq!(lane.status().dropped, dropped);
-        assert_eq!(dropped, 12 - QUEUE as u64);
-        assert_eq!(lane.word(0) + dropped, 12 * u64::from(PATIENCE + 1));
+        assert_eq!(lane.status().dropped, dropped, "what is dropped is counted");
+        assert_eq!(lane.word(0) + dropped, requests, "and nothing else is missing");
+        (dropped, controls)
+    }
+
+    // The two assumed figures: whatever they are, three requests in four cycles, which is what DRAM can
+    // do, lose nothing. At full rate each control operation fills a place of the queue.
+    #[test]
+    fn queue_and_patience_decide_only_what_full_rate_loses() {
+        for (queue, patience) in [(1, 64), (8, 64), (64, 64), (8, 4), (8, 16), (8, 1000)] {
+            let arbiter = Arbiter { queue, patience };
+            assert_eq!(dropped(arbiter, 3).0, 0, "{arbiter:?}");
+            assert_eq!(
+                dropped(arbiter, 4),
+                (12u64.saturating_sub(queue as u64), 12),
+                "{arbiter:?}"
+            );
+        }
     }
 
     #[test]
