@@ -6,8 +6,16 @@ use tierscope_core::{BusRecord, Cell, Compare, Operand, Operator, RequestKind, T
 
 use super::part::{Found, Part, ROOM};
 use super::pipeline::{NONE, Pipeline};
-use crate::geometry::KEYS;
+use crate::geometry::{KEYS, WORDS};
 use crate::program::{Chain, Hint, Program, Select};
+
+/// What a match has to look at: usual cases have loops of their own. The key alone, no filter, a
+/// counter a word.
+const KEY: u8 = 0;
+/// Likewise, and the offset.
+const OFFSET: u8 = 1;
+/// Whatever there is.
+const ALL: u8 = 2;
 
 /// What a part's requests found: room for all of them, whatever is in it.
 #[derive(Clone, Debug, Default)]
@@ -33,32 +41,29 @@ impl Pipeline {
         matched.0.resize(ROOM, Found::default());
         let filter = program.filter;
         let every = filter.kind == RequestKind::All && filter.start == 0 && filter.end >= 1 << 48;
-        let count = match every {
-            true => self.select::<false>(&program, part, &mut matched.0),
-            false => self.select::<true>(&program, part, &mut matched.0),
+        let words = every && program.cell.per_word() == 1;
+        let count = match (words, program.offset.mask == 0) {
+            (true, true) => self.select::<KEY>(&program, part, &mut matched.0),
+            (true, false) => self.select::<OFFSET>(&program, part, &mut matched.0),
+            (false, _) => self.select::<ALL>(&program, part, &mut matched.0),
         };
         self.update_all(&program, &part.records, &matched.0[..count]);
         self.matched = matched;
     }
 
     /// Finds the states of a part's requests; returns how many match.
-    fn select<const FILTER: bool>(
-        &self,
-        program: &Program,
-        part: &Part,
-        found: &mut [Found],
-    ) -> usize {
+    fn select<const WHAT: u8>(&self, program: &Program, part: &Part, found: &mut [Found]) -> usize {
         match program.select {
             Select::Table => {
                 let table: &[u16; KEYS + 1] = &self.table;
                 let first = program.first_key;
-                find::<FILTER>(program, part, found, |key, wanted| {
+                find::<WHAT>(program, part, found, |key, wanted| {
                     let key = (key.wrapping_sub(first)).min(KEYS as u64) as usize;
                     table[if wanted { key } else { KEYS }].into()
                 })
             }
             Select::Hash { multiplier, bits } => {
-                find::<FILTER>(program, part, found, |key, wanted| match wanted {
+                find::<WHAT>(program, part, found, |key, wanted| match wanted {
                     true => Select::hash(key, multiplier, bits),
                     false => NONE.into(),
                 })
@@ -83,14 +88,14 @@ impl Pipeline {
 
     /// Words that a constant is added to.
     fn add(&mut self, found: &[Found], by: u64) {
-        let (stride, mut wrapped) = (self.stride, 0u32);
         for found in found {
-            let word = &mut self.words[found.channel() * stride + found.state() as usize];
-            let (new, anew) = word.overflowing_add(by);
+            let word = &mut self.words[found.place()];
+            let (new, wrapped) = word.overflowing_add(by);
             *word = new;
-            wrapped |= u32::from(anew) << found.channel();
+            if wrapped {
+                self.status[found.channel()].wrapped = true;
+            }
         }
-        self.note_wrapped(wrapped);
     }
 
     /// Likewise, with triggers.
@@ -102,25 +107,19 @@ impl Pipeline {
         home: Interval,
         away: Interval,
     ) {
-        let (stride, mut wrapped) = (self.stride, 0u32);
         for found in found {
-            let channel = found.channel();
-            let word = &mut self.words[channel * stride + found.state() as usize];
-            let (new, anew) = word.overflowing_add(by);
+            let word = &mut self.words[found.place()];
+            let (new, wrapped) = word.overflowing_add(by);
             *word = new;
-            wrapped |= u32::from(anew) << channel;
+            let channel = found.channel();
             let interval = if channel == 0 { home } else { away };
+            if wrapped {
+                self.status[channel].wrapped = true;
+            }
             if interval.holds(new) {
                 let time = part[found.at()].time();
-                Hint::latch(&mut self.status[channel].hint, found.state(), new, time);
+                Hint::latch(&mut self.status[channel].hint, found.state(0), new, time);
             }
-        }
-        self.note_wrapped(wrapped);
-    }
-
-    fn note_wrapped(&mut self, channels: u32) {
-        for (channel, status) in self.status.iter_mut().enumerate() {
-            status.wrapped |= channels >> channel & 1 == 1;
         }
     }
 
@@ -128,7 +127,7 @@ impl Pipeline {
     fn words(&mut self, program: &Program, part: &[BusRecord], found: &[Found]) {
         let Program { operator, operand, cell, .. } = *program;
         for found in found {
-            let word = &mut self.words[found.channel() * self.stride + found.state() as usize];
+            let word = &mut self.words[found.place()];
             let operand = operand.of(part[found.at()]);
             self.status[found.channel()].wrapped |=
                 operator == Operator::Add && word.checked_add(operand).is_none();
@@ -138,26 +137,30 @@ impl Pipeline {
 
     /// Whatever there is.
     fn any(&mut self, program: &Program, part: &[BusRecord], found: &[Found]) {
+        let per = program.cell.per_word().trailing_zeros();
         for found in found {
-            let (request, channel) = (part[found.at()], found.channel());
-            self.update(program, found.state(), channel, program.operand.of(request), request);
+            let (request, state) = (part[found.at()], found.state(per));
+            let (_, lane) = program.word_of(state);
+            let operand = program.operand.of(request);
+            self.update(program, state, found.place(), lane, operand, request);
         }
     }
 
-    /// Updates a state; returns what it has become.
+    /// Updates the counter of a state, `lane` bits up in the word at `place`; returns what it has
+    /// become.
     #[inline(always)]
     pub(super) fn update(
         &mut self,
         program: &Program,
         state: u32,
-        channel: usize,
+        place: usize,
+        lane: u32,
         operand: u64,
         request: BusRecord,
     ) -> u64 {
-        let (word, lane) = program.word_of(state);
-        let word = &mut self.words[channel * self.stride + word];
-        let updated = program.update(*word, lane, operand, channel);
-        *word = updated.word;
+        let channel = place / WORDS;
+        let updated = program.update(self.words[place], lane, operand, channel);
+        self.words[place] = updated.word;
         let status = &mut self.status[channel];
         status.wrapped |= updated.wrapped;
         if updated.told {
@@ -205,7 +208,7 @@ impl Interval {
 /// Finds the states of a part's requests; returns how many match. `base` gives the base index of a
 /// key, or more than there are states.
 #[inline(always)]
-fn find<const FILTER: bool>(
+fn find<const WHAT: u8>(
     program: &Program,
     part: &Part,
     found: &mut [Found],
@@ -223,14 +226,15 @@ fn find<const FILTER: bool>(
     let (key_mask, offset_mask) =
         (program.key.mask & (WRITE - 1), program.offset.mask & (WRITE - 1));
     let limit = u64::from(program.states);
+    let per = if WHAT < ALL { 0 } else { program.cell.per_word().trailing_zeros() };
     let found = &mut found[..ROOM];
     let mut count = 0;
     for (packed, place) in part.addresses.iter().zip(&part.places) {
         let inside = (packed & (WRITE - 1)).wrapping_sub(start) < length;
-        let wanted = !FILTER | (inside & (packed & asked == write));
-        let state = base((packed & key_mask) >> key_shift, wanted)
-            + ((packed & offset_mask) >> offset_shift);
-        found[count & (ROOM - 1)] = place.with_state(state & 0xffff);
+        let wanted = (WHAT < ALL) | (inside & (packed & asked == write));
+        let offset = if WHAT < OFFSET { 0 } else { (packed & offset_mask) >> offset_shift };
+        let state = base((packed & key_mask) >> key_shift, wanted) + offset;
+        found[count & (ROOM - 1)] = place.with_state(state, per);
         count += usize::from(state < limit);
     }
     count

@@ -6,19 +6,21 @@ use tierscope_core::BusRecord;
 /// (4 KiB), and a pipeline's table (16 KiB) then fit a first-level cache of 32 KiB.
 pub(super) const ROOM: usize = 1 << 10;
 
-/// A state to update: bits 0..16 the state, 16..19 the channel, 19..32 which request of the part.
+/// A counter to update: bits 0..13 the word, 13..16 the channel, 16..19 which counter of the word,
+/// 19..32 which request of the part. The lowest 16 bits are the word's place among all channels'.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found(u32);
 
 impl Found {
+    /// The word among those of all channels.
     #[inline(always)]
-    pub(super) fn state(self) -> u32 {
-        self.0 & 0xffff
+    pub(super) fn place(self) -> usize {
+        usize::from(self.0 as u16)
     }
 
     #[inline(always)]
     pub(super) fn channel(self) -> usize {
-        (self.0 >> 16 & 7) as usize
+        (self.0 >> 13 & 7) as usize
     }
 
     #[inline(always)]
@@ -26,10 +28,17 @@ impl Found {
         (self.0 >> 19) as usize
     }
 
-    /// The same request and channel, with a state below 2^16.
+    /// The state, of counters of which 2^`per` share a word.
     #[inline(always)]
-    pub(super) fn with_state(self, state: u64) -> Self {
-        Self(self.0 | state as u32)
+    pub(super) fn state(self, per: u32) -> u32 {
+        (self.0 & 0x1fff) << per | (self.0 >> 16 & 7)
+    }
+
+    /// The same request and channel, with a state; what is no state makes no sense, but no harm.
+    #[inline(always)]
+    pub(super) fn with_state(self, state: u64, per: u32) -> Self {
+        let lane = state as u32 & ((1 << per) - 1);
+        Self(self.0 | (state >> per) as u32 & 0x1fff | lane << 16)
     }
 }
 
@@ -40,7 +49,7 @@ pub(super) struct Part {
     pub(super) records: Vec<BusRecord>,
     /// Their addresses; bit 48 says write.
     pub(super) addresses: Vec<u64>,
-    /// Their numbers and channels, with state 0.
+    /// Their numbers and channels, with word 0.
     pub(super) places: Vec<Found>,
 }
 
@@ -65,7 +74,7 @@ impl Part {
         );
         self.places.extend(batch.iter().enumerate().map(|(n, record)| {
             let channel = (record.address() >> channel_shift & mask) as u32;
-            Found(channel << 16 | ((first + n) as u32) << 19)
+            Found(channel << 13 | ((first + n) as u32) << 19)
         }));
     }
 

@@ -4,11 +4,14 @@ use tierscope_core::BusRecord;
 
 use super::batch::Matched;
 use crate::engine::Status;
-use crate::geometry::KEYS;
+use crate::geometry::{KEYS, WORDS};
 use crate::program::{Chain, Program, Slot};
 
 /// An entry that selects no state: beyond any that there is, also with an offset added.
 pub(super) const NONE: u16 = u16::MAX;
+
+/// Places for words in all channels there can be.
+const PLACES: usize = 8 * WORDS;
 
 /// Table, states and flags of a pipeline.
 #[derive(Clone, Debug)]
@@ -17,10 +20,10 @@ pub struct Pipeline {
     pub(super) channels: usize,
     /// The translation table, and behind it an entry that is never valid.
     pub(super) table: Box<[u16; KEYS + 1]>,
-    /// Words of a channel.
-    pub(super) stride: usize,
-    /// The words of all channels.
-    pub(super) words: Vec<u64>,
+    /// Words that it owns in each channel.
+    owned: usize,
+    /// The words of all channels there can be, those of the first at first.
+    pub(super) words: Box<[u64; PLACES]>,
     pub(super) status: Vec<Status>,
     pub(super) matched: Matched,
 }
@@ -35,8 +38,8 @@ impl Pipeline {
             program: None,
             channels,
             table,
-            stride: 0,
-            words: Vec::new(),
+            owned: 0,
+            words: fresh_words(),
             status,
             matched: Matched::default(),
         }
@@ -57,16 +60,15 @@ impl Pipeline {
     /// A word of state; 0 where it owns none.
     #[must_use]
     pub fn word(&self, channel: usize, word: usize) -> u64 {
-        if word < self.stride { self.words[channel * self.stride + word] } else { 0 }
+        if word < self.owned { self.words[channel * WORDS + word] } else { 0 }
     }
 
     /// Programs all channels.
     pub fn reprogram(&mut self, program: Option<Program>) {
-        self.stride = program.map_or(0, |program| program.words());
-        self.words.clear();
+        self.owned = program.map_or(0, |program| program.words());
         for channel in 0..self.channels {
             let fresh = program.map_or(0, |program| program.fresh_word(channel));
-            self.words.resize((channel + 1) * self.stride, fresh);
+            self.words[channel * WORDS..][..self.owned].fill(fresh);
         }
         self.program = program;
         self.table.fill(NONE);
@@ -97,10 +99,10 @@ impl Pipeline {
     pub fn take(&mut self, channel: usize, word: usize, lanes: u8) -> u64 {
         let old = self.word(channel, word);
         if let Some(program) = self.program
-            && word < self.stride
+            && word < self.owned
         {
             let after = program.captured(old, lanes, channel);
-            self.words[channel * self.stride + word] = after;
+            self.words[channel * WORDS + word] = after;
         }
         old
     }
@@ -115,6 +117,14 @@ impl Pipeline {
             Chain::None => program.operand.of(request),
             chain => chain.operand(chained),
         };
-        Some(self.update(&program, state, channel, operand, request))
+        let (word, lane) = program.word_of(state);
+        let place = channel * WORDS + word;
+        Some(self.update(&program, state, place, lane, operand, request))
     }
+}
+
+/// Zeros, which the host hands out as they are touched.
+fn fresh_words() -> Box<[u64; PLACES]> {
+    let words = vec![0; PLACES].into_boxed_slice();
+    words.try_into().unwrap_or_else(|_| unreachable!("it has that length"))
 }

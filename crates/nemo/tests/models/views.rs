@@ -8,13 +8,13 @@ use tierscope_core::{
 use tierscope_nemo::functional::Pipeline;
 use tierscope_nemo::{Cycle, Driver, Functional, Memory, Spec, Zone};
 
-use super::stream;
+use super::{operations, stream};
 
 /// A batch through the loop for its kind, and one request after the other.
 #[test]
 fn batches_compute_what_single_requests_do() {
     let mut rng = Rng::seeded(83);
-    for round in 0..300 {
+    for round in 0..300.max(operations() / 5000) {
         let mut program = stream::program(&mut rng);
         if round % 2 == 0 {
             program.cell = Cell::WORD;
