@@ -31,18 +31,21 @@ impl<E: Engine> Driver<E> {
     /// Answers the interrupts: every state of the host's telemetries that may have told is read over
     /// all controllers, without effect, and given to `each` if the trigger holds there.
     ///
-    /// A hint is acknowledged before its states are read, so that what happens meanwhile tells anew.
+    /// Hints are taken once, by this or by [`tierscope_core::Counters::notifications`], which passes
+    /// them on unchecked. A hint is acknowledged before its states are read, so that what happens meanwhile tells anew.
     pub fn dispatch(&mut self, mut each: impl FnMut(Alert)) {
         for Hinted { number, time, states } in self.take_hints(Owner::Host) {
             let rule = self.id_of(number);
             let checked = self.with(Owner::Host, rule, |driver, telemetry| {
                 let Some(trigger) = telemetry.rule.notify else { return };
-                let states = states.unwrap_or_else(|| (0..telemetry.layout.states).collect());
-                for state in states {
-                    let value = driver.peek_one(telemetry, state);
-                    if trigger.holds(value) {
-                        each(Alert { rule, state, value, time });
+                let values: Vec<(u64, u64)> = match states {
+                    Some(states) => {
+                        states.into_iter().map(|s| (s, driver.peek_one(telemetry, s))).collect()
                     }
+                    None => (0..).zip(driver.peek_all(telemetry)).collect(),
+                };
+                for (state, value) in values.into_iter().filter(|(_, v)| trigger.holds(*v)) {
+                    each(Alert { rule, state, value, time });
                 }
             });
             debug_assert!(checked.is_ok(), "only what is there was hinted");

@@ -74,6 +74,13 @@ impl<E: Engine> Driver<E> {
         one[0]
     }
 
+    pub(super) fn peek_all(&mut self, telemetry: &Telemetry) -> Vec<u64> {
+        let mut all = vec![0; telemetry.layout.states as usize];
+        let done = self.fold_all(telemetry, 0, &mut all, From::States);
+        debug_assert!(done.is_ok(), "{done:?}");
+        all
+    }
+
     fn fold_all(
         &mut self,
         telemetry: &Telemetry,

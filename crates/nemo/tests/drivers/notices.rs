@@ -62,3 +62,18 @@ fn a_hint_is_no_alert_until_it_was_checked() {
     let told = alerts(&mut driver);
     assert_eq!((told[0].state, told[0].value), (1, 800));
 }
+
+// Six of nine huge pages pass the cap between two looks: each bank names one, and says that there
+// were more.
+#[test]
+fn no_state_that_told_is_forgotten() {
+    let memory = Memory::single(1 << 30, 2).unwrap();
+    let mut driver = Driver::new(Functional::new(memory, 2, 16).unwrap());
+    let rule = finish(per_huge_page().notify(Compare::Above, 7));
+    let id = driver.register_states(&rule, 100).unwrap();
+    driver.translate_range(id, 0, 100 * HUGE, Onto::Each(0)).unwrap();
+    let batch: Vec<_> = (0..9).flat_map(|page| lines(page * HUGE / 64, 2 + 2 * page)).collect();
+    driver.observe(&batch);
+    let told: Vec<_> = alerts(&mut driver).iter().map(|alert| (alert.state, alert.value)).collect();
+    assert_eq!(told, [(3, 8), (4, 10), (5, 12), (6, 14), (7, 16), (8, 18)]);
+}
