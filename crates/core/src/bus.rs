@@ -13,6 +13,11 @@ pub struct BusRecord {
 }
 
 impl BusRecord {
+    /// Bytes that a request is for: a cache line. Memory controllers see no other lengths.
+    pub const BYTES: u64 = 64;
+    /// The last byte that an address can name.
+    pub const LAST_ADDRESS: u64 = (1 << Self::ADDRESS_BITS) - 1;
+
     const ADDRESS_BITS: u32 = 48;
     const ADDRESS_MASK: u64 = (1 << Self::ADDRESS_BITS) - 1;
     const WRITE: u64 = 1 << Self::ADDRESS_BITS;
@@ -39,30 +44,35 @@ impl BusRecord {
 
     /// Physical address.
     #[must_use]
+    #[inline]
     pub fn address(self) -> u64 {
         self.packed & Self::ADDRESS_MASK
     }
 
     /// Whether it writes.
     #[must_use]
+    #[inline]
     pub fn is_write(self) -> bool {
         self.packed & Self::WRITE != 0
     }
 
     /// The memory channel that it went to.
     #[must_use]
+    #[inline]
     pub fn channel(self) -> u8 {
         ((self.packed >> Self::CHANNEL_SHIFT) & 7) as u8
     }
 
     /// The core or device that it came from.
     #[must_use]
+    #[inline]
     pub fn requester(self) -> u16 {
         (self.packed >> Self::REQUESTER_SHIFT) as u16
     }
 
     /// When it crossed the bus.
     #[must_use]
+    #[inline]
     pub fn time(self) -> Time {
         Time(self.nanos)
     }

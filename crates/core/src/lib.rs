@@ -48,6 +48,7 @@ pub use region::{CONFIRMED, Region, Snapshot};
 pub use residence::{Node, OnNode, Placed, Residence, SpaceResidence};
 pub use rng::Rng;
 pub use rule::{
-    Compare, Filter, Key, Operand, Operator, ReadEffect, RequestField, RequestKind, Rule, Trigger,
+    Builder as RuleBuilder, Cell, Compare, Filter, Key, Limits as RuleLimits, Loss, Operand,
+    Operator, ReadEffect, RequestField, RequestKind, Rule, Trigger,
 };
 pub use time::Time;

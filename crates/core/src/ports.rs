@@ -320,7 +320,17 @@ pub trait Counters {
     /// If the rule is not valid or there is no room for it; says how much is missing.
     fn register(&mut self, rule: &Rule) -> Result<RuleId>;
 
-    /// Lets `key` select state `index`, or none.
+    /// Installs a rule with that many states, where a table says which key selects which of them.
+    /// [`Counters::register`] gives every sub-region that the filter lets through its own.
+    ///
+    /// # Errors
+    /// As [`Counters::register`]; machines whose keys select states in their order have as many as
+    /// there are keys.
+    fn register_states(&mut self, rule: &Rule, _states: u64) -> Result<RuleId> {
+        self.register(rule)
+    }
+
+    /// Lets `key` select state `index`, or none. With an offset, `index` is the region's first state.
     ///
     /// # Errors
     /// If the rule, the key or the index is not ours to use.

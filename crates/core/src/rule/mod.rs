@@ -1,7 +1,20 @@
 //! Telemetry rules of a programmable memory controller, as data (NEMO, section 3 and Table 1).
 //!
 //! A rule says which requests count, which state each of them selects, how that state changes,
-//! when somebody is told, and what a read of the state does to it.
+//! when somebody is told, and what a read of the state does to it. [`Rule::build`] makes one that
+//! is checked; [`Rule`]'s text form is that of [`text`]; [`operator`] says what operators compute
+//! and how the states of several memory channels become one; [`loss`] what that cannot keep.
+
+mod check;
+mod loss;
+mod operator;
+mod text;
+
+pub use check::{Builder, Limits};
+pub use loss::Loss;
+pub use operator::Cell;
+
+use crate::BusRecord;
 
 /// Which requests match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,8 +51,18 @@ impl Key {
     /// No subdivision: always 0.
     pub const NONE: Key = Key { mask: 0, shift: 0 };
 
+    /// The mask of every bit that an address of the memory has (`NEMO_ALL_MEM` of the listings).
+    pub const ALL_MEMORY: u64 = u64::MAX;
+
+    /// Keys that addresses below 2^48 can have: one more than the largest.
+    #[must_use]
+    pub fn span(self) -> u64 {
+        self.of(BusRecord::LAST_ADDRESS).saturating_add(1)
+    }
+
     /// The key of `address`.
     #[must_use]
+    #[inline]
     pub fn of(self, address: u64) -> u64 {
         (address & self.mask).checked_shr(u32::from(self.shift)).unwrap_or(0)
     }
@@ -83,6 +106,21 @@ pub enum Operand {
     Field(RequestField),
 }
 
+impl Operand {
+    /// What it is for a request.
+    #[must_use]
+    #[inline]
+    pub fn of(self, request: BusRecord) -> u64 {
+        match self {
+            Operand::Constant(value) => value,
+            Operand::Field(RequestField::Address) => request.address(),
+            Operand::Field(RequestField::IsWrite) => request.is_write().into(),
+            Operand::Field(RequestField::Length) => BusRecord::BYTES,
+            Operand::Field(RequestField::Requester) => request.requester().into(),
+        }
+    }
+}
+
 /// The notify predicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compare {
@@ -105,6 +143,21 @@ pub struct Trigger {
     pub compare: Compare,
     /// The threshold.
     pub value: u64,
+}
+
+impl Trigger {
+    /// Whether it holds for a state.
+    #[must_use]
+    #[inline]
+    pub fn holds(self, state: u64) -> bool {
+        match self.compare {
+            Compare::Equal => state == self.value,
+            Compare::AtLeast => state >= self.value,
+            Compare::Above => state > self.value,
+            Compare::Below => state < self.value,
+            Compare::AtMost => state <= self.value,
+        }
+    }
 }
 
 /// What a read does to the state after its value was taken.
@@ -147,5 +200,27 @@ mod tests {
         let address = (5 << 21) | (17 << 12) | 64;
         assert_eq!((key.of(address), offset.of(address)), (5, 17));
         assert_eq!(Key::NONE.of(address), 0);
+        assert_eq!((offset.span(), Key::NONE.span()), (512, 1));
+    }
+
+    #[test]
+    fn operands_come_from_the_request() {
+        let write = BusRecord::new(crate::Time(7), 0x1240, true).via(0, 5);
+        let field = |field| Operand::Field(field).of(write);
+        assert_eq!(field(RequestField::Address), 0x1240);
+        assert_eq!(field(RequestField::IsWrite), 1);
+        assert_eq!(field(RequestField::Length), 64);
+        assert_eq!(field(RequestField::Requester), 5);
+        assert_eq!(Operand::Constant(9).of(write), 9);
+    }
+
+    #[test]
+    fn predicates_have_the_state_on_the_left() {
+        let holds = |compare| [4, 5, 6].map(|state| Trigger { compare, value: 5 }.holds(state));
+        assert_eq!(holds(Compare::Equal), [false, true, false]);
+        assert_eq!(holds(Compare::AtLeast), [false, true, true]);
+        assert_eq!(holds(Compare::Above), [false, false, true]);
+        assert_eq!(holds(Compare::Below), [true, false, false]);
+        assert_eq!(holds(Compare::AtMost), [true, true, false]);
     }
 }

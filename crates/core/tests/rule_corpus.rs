@@ -1,0 +1,18 @@
+//! The corpus of the fuzz target `rule`: what makes sense is taken, and nothing brings the reader down.
+
+#[path = "../../../fuzz/rule_input.rs"]
+mod rule_input;
+
+use std::path::Path;
+
+#[test]
+fn the_corpus_does_no_harm() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/rule");
+    let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|file| file.unwrap()).collect();
+    assert!(files.len() > 10);
+    for file in files {
+        let name = file.file_name().into_string().unwrap();
+        let taken = rule_input::read(&std::fs::read(file.path()).unwrap()).is_some();
+        assert_eq!(taken, name.starts_with("good"), "{name}");
+    }
+}

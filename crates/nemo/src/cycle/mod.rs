@@ -1,0 +1,197 @@
+//! The cycle-accurate model: [`lane`] by lane, as hardware would be built, with the [`ports`] that a
+//! hardware description has too.
+
+pub mod lane;
+pub mod ports;
+mod sram;
+
+use tierscope_core::{BusObserver, BusRecord, Result};
+
+use crate::engine::{At, Control, Engine, Line, Status};
+use crate::geometry::{Geometry, LINE_WORDS, PAGE_WORDS};
+use crate::memory::Memory;
+use crate::program::{Chain, Slot, capture_slots};
+use crate::region::{Holds, Region};
+use lane::Lane;
+use ports::{Granted, In, Request};
+
+/// All controllers, clock by clock. Requests of a batch come as fast as the channels take them: one a
+/// cycle and channel.
+#[derive(Clone, Debug)]
+pub struct Cycle {
+    memory: Memory,
+    controllers: Vec<Controller>,
+    cycles: u64,
+}
+
+/// Lanes by pipeline and channel, and the capture page.
+#[derive(Clone, Debug)]
+struct Controller {
+    lanes: Vec<Vec<Lane>>,
+    /// What a pipeline of a chain gets in the next cycle, by pipeline and channel.
+    links: Vec<Vec<Option<Request>>>,
+    captured: Vec<[u64; PAGE_WORDS]>,
+}
+
+impl Cycle {
+    /// Idle controllers that serve `memory`.
+    ///
+    /// # Errors
+    /// No controller can be like that.
+    pub fn new(memory: Memory, pipelines: usize) -> Result<Self> {
+        let channels = memory.channels();
+        Geometry { pipelines, channels, banks: pipelines * crate::geometry::MAX_BANKS }.check()?;
+        let lanes = || (0..channels).map(Lane::new).collect::<Vec<_>>();
+        let controller = |_| Controller {
+            lanes: (0..pipelines).map(|_| lanes()).collect(),
+            links: vec![vec![None; channels]; pipelines],
+            captured: vec![[0; PAGE_WORDS]; channels],
+        };
+        let controllers = (0..memory.controllers()).map(controller).collect();
+        Ok(Self { memory, controllers, cycles: 0 })
+    }
+
+    /// Cycles so far.
+    #[must_use]
+    pub fn cycles(&self) -> u64 {
+        self.cycles
+    }
+
+    /// A cycle of all controllers; `requests` by controller and channel.
+    fn clock(&mut self, requests: &[Vec<Option<BusRecord>>]) {
+        self.cycles += 1;
+        for (controller, requests) in self.controllers.iter_mut().zip(requests) {
+            controller.clock(requests);
+        }
+    }
+
+    fn nothing(&self) -> Vec<Vec<Option<BusRecord>>> {
+        vec![vec![None; self.memory.channels()]; self.memory.controllers()]
+    }
+
+    /// Lets everything under way end.
+    fn drain(&mut self) {
+        let nothing = self.nothing();
+        while self.controllers.iter().any(|controller| !controller.is_idle()) {
+            self.clock(&nothing);
+        }
+    }
+}
+
+impl Controller {
+    fn is_idle(&self) -> bool {
+        let lanes = self.lanes.iter().flatten().all(Lane::is_idle);
+        lanes && self.links.iter().flatten().all(Option::is_none)
+    }
+
+    fn clock(&mut self, requests: &[Option<BusRecord>]) {
+        // From the last to the first: what a pipeline makes, the next one gets a cycle later.
+        for (number, lanes) in self.lanes.iter_mut().enumerate().rev() {
+            for (channel, lane) in lanes.iter_mut().enumerate() {
+                let chained = lane.program().is_some_and(|program| program.chain != Chain::None);
+                let link = std::mem::take(&mut self.links[number][channel]);
+                let request = if chained { link } else { requests[channel].map(Request::from) };
+                let out = lane.clock(In { request, control: None });
+                if let (Some(ended), Some(next)) = (out.ended, self.links.get_mut(number + 1)) {
+                    next[channel] =
+                        Some(Request { record: ended.request.record, chained: Some(ended.value) });
+                }
+            }
+        }
+    }
+
+    /// Gives a lane a control operation and waits for its end; the others stand still, which no
+    /// result depends on. Returns the word that was taken.
+    fn slot(&mut self, pipeline: usize, channel: usize, slot: Slot) -> Option<u64> {
+        let lane = &mut self.lanes[pipeline][channel];
+        let mut control = Some(slot);
+        let mut taken = None;
+        while control.is_some() || !lane.is_idle() {
+            let out = lane.clock(In { request: None, control });
+            if out.granted == Granted::Control {
+                control = None;
+            }
+            taken = taken.or(out.taken);
+        }
+        taken
+    }
+}
+
+impl BusObserver for Cycle {
+    fn observe(&mut self, batch: &[BusRecord]) {
+        let mut requests = self.nothing();
+        for record in batch {
+            let Some(place) = self.memory.route(record.address()) else { continue };
+            if requests[place.controller][place.channel].is_some() {
+                self.clock(&requests);
+                requests.iter_mut().flatten().for_each(|request| *request = None);
+            }
+            requests[place.controller][place.channel] = Some(*record);
+        }
+        self.clock(&requests);
+        self.drain();
+    }
+}
+
+impl Engine for Cycle {
+    fn geometry(&self) -> Geometry {
+        let pipelines = self.controllers[0].lanes.len();
+        let banks = pipelines * crate::geometry::MAX_BANKS;
+        Geometry { pipelines, channels: self.memory.channels(), banks }
+    }
+
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn control(&mut self, at: At, control: Control) {
+        let controller = &mut self.controllers[at.controller];
+        let slot = match control {
+            Control::Program(program) => Slot::Program(program),
+            Control::Translate(key, entry) => Slot::Translate(key, entry),
+            Control::Acknowledge => Slot::Acknowledge,
+            Control::Capture { first, count } => {
+                let Some(program) = controller.lanes[at.pipeline][0].program().copied() else {
+                    return;
+                };
+                for (cell, (word, lanes)) in capture_slots(&program, first, count).enumerate() {
+                    for channel in 0..self.memory.channels() {
+                        let take = Slot::Take { word: word as u16, lanes };
+                        let taken = controller.slot(at.pipeline, channel, take).unwrap_or(0);
+                        if let Some(cell) = controller.captured[channel].get_mut(cell) {
+                            *cell = taken;
+                        }
+                    }
+                }
+                return;
+            }
+        };
+        for channel in 0..self.memory.channels() {
+            controller.slot(at.pipeline, channel, slot);
+        }
+    }
+
+    fn load(&mut self, controller: usize, line: u64) -> Line {
+        let region = Region::of(self.geometry());
+        let controller = &self.controllers[controller];
+        match region.holds(line) {
+            Some(Holds::Captured { channel, word }) => {
+                std::array::from_fn(|at| controller.captured[channel][word + at])
+            }
+            Some(Holds::States { pipeline, channel, word }) => {
+                std::array::from_fn(|at| controller.lanes[pipeline][channel].word(word + at))
+            }
+            None => [0; LINE_WORDS],
+        }
+    }
+
+    fn status(&mut self, at: At, channel: usize) -> Status {
+        self.controllers[at.controller].lanes[at.pipeline][channel].status()
+    }
+
+    fn pending(&mut self, controller: usize) -> u64 {
+        let lanes = self.controllers[controller].lanes.iter().enumerate();
+        let told = lanes.filter(|(_, l)| l.iter().any(|lane| lane.status().hint.is_some()));
+        told.fold(0, |bits, (number, _)| bits | 1 << number)
+    }
+}

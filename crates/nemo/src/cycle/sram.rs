@@ -1,0 +1,67 @@
+//! SRAM with one port to read and one to write.
+
+/// Reads and writes take a cycle: what a read asks for can be used in the next cycle, and a write
+/// can be read from the next cycle on. A read and a write of one cell in the same cycle give the
+/// old content.
+#[derive(Clone, Debug)]
+pub(super) struct Sram<T> {
+    cells: Vec<T>,
+    read: T,
+    write: Option<(usize, T)>,
+    next_read: Option<usize>,
+}
+
+impl<T: Copy> Sram<T> {
+    pub(super) fn new(cells: usize, content: T) -> Self {
+        Self { cells: vec![content; cells], read: content, write: None, next_read: None }
+    }
+
+    /// What the read of the last cycle gave.
+    pub(super) fn out(&self) -> T {
+        self.read
+    }
+
+    /// Asks for a cell, at most once a cycle.
+    pub(super) fn read(&mut self, at: usize) {
+        debug_assert!(self.next_read.is_none(), "one read port");
+        self.next_read = Some(at);
+    }
+
+    /// Writes a cell, at most once a cycle.
+    pub(super) fn write(&mut self, at: usize, value: T) {
+        debug_assert!(self.write.is_none(), "one write port");
+        self.write = Some((at, value));
+    }
+
+    /// The clock's edge.
+    pub(super) fn edge(&mut self) {
+        if let Some(at) = self.next_read.take() {
+            self.read = self.cells[at];
+        }
+        if let Some((at, value)) = self.write.take() {
+            self.cells[at] = value;
+        }
+    }
+
+    /// A cell, past all ports: for tests and loads of states nobody updates at the moment.
+    pub(super) fn peek(&self, at: usize) -> T {
+        self.cells[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_beside_a_write_is_old() {
+        let mut sram = Sram::new(4, 0);
+        sram.write(1, 7);
+        sram.read(1);
+        sram.edge();
+        assert_eq!(sram.out(), 0);
+        sram.read(1);
+        sram.edge();
+        assert_eq!(sram.out(), 7);
+    }
+}

@@ -1,0 +1,378 @@
+//! The control plane (NEMO, section 3.2): installs telemetries, gives them pipelines and banks,
+//! writes translation tables, folds states into one view, and passes hints on.
+//!
+//! A telemetry is cut into a grid: windows of 8,192 keys, as many as its filter holds, by windows of
+//! as many states as a pipeline has. Each cell of the grid is a pipeline in every controller that
+//! serves a part of the filter. A request finds its key in the pipelines of one window of keys, and
+//! of these only the one whose window of states holds its state has an entry for it. A state is
+//! folded from all windows of keys, controllers and channels.
+
+mod beyond;
+mod guest;
+mod notices;
+mod read;
+mod slab;
+mod spec;
+mod sweep;
+mod translate;
+
+pub use guest::{Backing, Guest, GuestId, View};
+pub use notices::Alert;
+pub use read::Overflow;
+pub use spec::Spec;
+pub use sweep::Sweep;
+pub use translate::Onto;
+
+use std::collections::BTreeMap;
+
+use tierscope_core::{
+    BusObserver, BusRecord, Counters, Error, ErrorKind, Loss, Notice, Result, Rule, RuleId,
+    RuleLimits,
+};
+
+use crate::engine::{At, Control, Engine};
+use crate::program::{Chain, Program, Select, Side};
+use slab::{Piece, Slab};
+use spec::{Layout, keys_of, no_room};
+
+/// Whose a telemetry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    Host,
+    Guest(GuestId),
+}
+
+/// What the driver did, for whoever charges its CPU time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Writes to control registers.
+    pub writes: u64,
+    /// Lines invalidated and loaded.
+    pub lines: u64,
+}
+
+/// A cell of the grid: a piece of each controller.
+type Cell = Vec<(At, Piece)>;
+
+/// A registered telemetry.
+#[derive(Clone, Debug)]
+struct Telemetry {
+    owner: Owner,
+    /// As the engine has it: for a guest's, with the host's addresses.
+    rule: Rule,
+    layout: Layout,
+    /// Runs of keys that it may translate, first and last.
+    keys: Vec<(u64, u64)>,
+    /// By window of keys, then by window of states.
+    cells: Vec<Cell>,
+    entries: BTreeMap<u64, u32>,
+    select: Select,
+    chain: Chain,
+    /// The pipelines chained to this one, which go when it goes.
+    links: Vec<RuleId>,
+}
+
+/// The driver of all controllers of an engine.
+#[derive(Clone, Debug)]
+pub struct Driver<E> {
+    engine: E,
+    slabs: Vec<Slab>,
+    /// By number; a slot that is free again has another generation.
+    slots: Vec<(u16, Option<Telemetry>)>,
+    guests: Vec<Option<Guest>>,
+    work: Work,
+}
+
+impl<E: Engine> Driver<E> {
+    /// The driver of an idle engine.
+    pub fn new(engine: E) -> Self {
+        let slabs = vec![Slab::new(engine.geometry()); engine.memory().controllers()];
+        Self { engine, slabs, slots: Vec::new(), guests: Vec::new(), work: Work::default() }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// The engine, to let it see requests.
+    pub fn engine_mut(&mut self) -> &mut E {
+        &mut self.engine
+    }
+
+    /// What was done since the last call.
+    pub fn take_work(&mut self) -> Work {
+        std::mem::take(&mut self.work)
+    }
+
+    /// Free pipelines and banks, of each controller.
+    #[must_use]
+    pub fn free(&self) -> Vec<(usize, usize)> {
+        self.slabs.iter().map(|slab| (slab.free_pipelines(), slab.free_banks())).collect()
+    }
+
+    /// Installs a telemetry of the host.
+    ///
+    /// # Errors
+    /// What is wrong with it, by the field's name; how much room is missing.
+    pub fn install(&mut self, spec: &Spec) -> Result<RuleId> {
+        let end = self.engine.memory().end();
+        let limits = RuleLimits { end, cell: spec.cell };
+        spec.rule.check(&limits)?;
+        let last = spec.rule.filter.end.min(end);
+        let keys = vec![keys_of(spec.rule.key, spec.rule.filter.start, last, &limits)];
+        let controllers = self.engine.memory().serving(spec.rule.filter.start, last);
+        self.install_for(Owner::Host, spec, keys, &controllers)
+    }
+
+    /// Removes a telemetry of the host.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub fn uninstall(&mut self, id: RuleId) -> Result<()> {
+        let telemetry = self.of(Owner::Host, id)?;
+        if telemetry.chain != Chain::None {
+            let what = format!("telemetry {:#x} cannot go alone", id.0);
+            return Err(Error::new(ErrorKind::Usage, what)
+                .cause("it is chained to another, whose requests it would miss")
+                .remedy("remove the first of the chain"));
+        }
+        self.remove(Owner::Host, id)
+    }
+
+    /// What folding over the banks of this telemetry loses, compared with one bank.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub fn losses(&self, id: RuleId) -> Result<Vec<Loss>> {
+        let telemetry = self.of(Owner::Host, id)?;
+        if self.banks_of(telemetry) == 1 {
+            return Ok(Vec::new());
+        }
+        let chained = (telemetry.chain != Chain::None).then_some(Loss::Chain);
+        Ok(telemetry.rule.losses(telemetry.layout.cell).into_iter().chain(chained).collect())
+    }
+
+    /// Banks that a state of this telemetry is folded from.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub fn banks(&self, id: RuleId) -> Result<u64> {
+        self.of(Owner::Host, id).map(|telemetry| self.banks_of(telemetry))
+    }
+
+    /// Banks that a state is folded from.
+    fn banks_of(&self, telemetry: &Telemetry) -> u64 {
+        let controllers = telemetry.cells[0].len() * telemetry.layout.key_windows.len();
+        (controllers * self.engine.geometry().channels) as u64
+    }
+
+    fn of(&self, owner: Owner, id: RuleId) -> Result<&Telemetry> {
+        let (number, generation) = ((id.0 & 0xffff) as usize, (id.0 >> 16) as u16);
+        let slot = self.slots.get(number).filter(|slot| slot.0 == generation);
+        let found = slot.and_then(|slot| slot.1.as_ref()).filter(|found| found.owner == owner);
+        found.ok_or_else(|| {
+            Error::new(ErrorKind::Usage, format!("there is no telemetry {:#x}", id.0))
+                .cause("it was removed, or never registered by who asks")
+                .remedy("register it first")
+        })
+    }
+
+    /// Does something with a telemetry, which is out of its slot meanwhile.
+    fn with<R>(
+        &mut self,
+        owner: Owner,
+        id: RuleId,
+        act: impl FnOnce(&mut Self, &Telemetry) -> R,
+    ) -> Result<R> {
+        self.of(owner, id)?;
+        let number = (id.0 & 0xffff) as usize;
+        let telemetry = self.slots[number].1.take().expect("just found");
+        let result = act(self, &telemetry);
+        self.slots[number].1 = Some(telemetry);
+        Ok(result)
+    }
+
+    fn of_mut(&mut self, owner: Owner, id: RuleId) -> Result<&mut Telemetry> {
+        self.of(owner, id)?;
+        Ok(self.slots[(id.0 & 0xffff) as usize].1.as_mut().expect("just found"))
+    }
+
+    fn install_for(
+        &mut self,
+        owner: Owner,
+        spec: &Spec,
+        keys: Vec<(u64, u64)>,
+        controllers: &[usize],
+    ) -> Result<RuleId> {
+        let layout = Layout::new(spec, &keys)?;
+        let number = self.free_number()?;
+        let cells = self.take_cells(&layout, controllers)?;
+        Ok(self.settle(number, Telemetry::new(owner, spec.rule, layout, keys, cells)))
+    }
+
+    /// A number for a telemetry.
+    fn free_number(&mut self) -> Result<usize> {
+        if let Some(free) = self.slots.iter().position(|slot| slot.1.is_none()) {
+            return Ok(free);
+        }
+        if self.slots.len() > usize::from(u16::MAX) {
+            return Err(Error::new(ErrorKind::Missing, "no telemetry number is left"));
+        }
+        self.slots.push((0, None));
+        Ok(self.slots.len() - 1)
+    }
+
+    /// Programs a telemetry's pipelines and keeps it under a number.
+    fn settle(&mut self, number: usize, telemetry: Telemetry) -> RuleId {
+        self.program(&telemetry);
+        self.slots[number].1 = Some(telemetry);
+        RuleId(u32::from(self.slots[number].0) << 16 | number as u32)
+    }
+
+    /// The cells of a layout, of all controllers or of none.
+    fn take_cells(&mut self, layout: &Layout, controllers: &[usize]) -> Result<Vec<Cell>> {
+        let geometry = self.engine.geometry();
+        let short = |slab: &Slab| {
+            no_room(layout, slab.free_pipelines(), slab.free_banks(), geometry.channels)
+        };
+        let windows = layout.state_windows();
+        let count = layout.pipelines();
+        let before = self.slabs.clone();
+        let mut cells = Vec::new();
+        for controller in controllers {
+            let slab = &mut self.slabs[*controller];
+            let banks = |cell: u64| layout.banks_in(cell % windows) as usize;
+            // Lists no longer than what there is.
+            let taken = (count <= slab.free_pipelines() as u64)
+                .then(|| (0..count).map(banks).collect::<Vec<_>>())
+                .and_then(|banks| slab.take(&banks, false));
+            let Some(pieces) = taken else {
+                let error = short(slab);
+                self.slabs = before;
+                return Err(error);
+            };
+            cells.resize(pieces.len(), Cell::new());
+            for (cell, piece) in cells.iter_mut().zip(pieces) {
+                cell.push((At { controller: *controller, pipeline: piece.pipeline }, piece));
+            }
+        }
+        Ok(cells)
+    }
+
+    /// Programs all pipelines of a telemetry.
+    fn program(&mut self, telemetry: &Telemetry) {
+        let windows = telemetry.layout.state_windows();
+        for (number, cell) in telemetry.cells.iter().enumerate() {
+            let (keys, states) = (number as u64 / windows, number as u64 % windows);
+            for (which, (at, piece)) in cell.iter().enumerate() {
+                let home = keys == 0 && which == 0;
+                let program = self.program_of(telemetry, *piece, keys, states, home);
+                self.write(*at, Control::Program(Some(program)));
+            }
+        }
+    }
+
+    fn program_of(
+        &self,
+        telemetry: &Telemetry,
+        piece: Piece,
+        keys: u64,
+        states: u64,
+        home: bool,
+    ) -> Program {
+        let Telemetry { rule, layout, .. } = telemetry;
+        let (cell, banks) = (layout.cell, self.banks_of(telemetry));
+        let side = |start, effect| Side {
+            start,
+            effect,
+            trigger: rule.share_of_trigger(start, banks, cell),
+        };
+        let away = side(rule.update.0.identity(cell), rule.effect_elsewhere(cell));
+        let first = if home { side(rule.start(cell), rule.on_read) } else { away };
+        Program {
+            filter: rule.filter,
+            key: rule.key,
+            first_key: layout.key_windows[keys as usize],
+            offset: rule.offset,
+            select: telemetry.select,
+            operator: rule.update.0,
+            operand: rule.update.1,
+            chain: telemetry.chain,
+            cell,
+            states: layout.states_in(states) as u32,
+            first_bank: piece.first_bank as u16,
+            banks: piece.banks as u16,
+            home: first,
+            away,
+        }
+    }
+
+    fn remove(&mut self, owner: Owner, id: RuleId) -> Result<()> {
+        self.of(owner, id)?;
+        let slot = &mut self.slots[(id.0 & 0xffff) as usize];
+        let telemetry = slot.1.take().expect("just found");
+        slot.0 = slot.0.wrapping_add(1);
+        for (at, piece) in telemetry.cells.into_iter().flatten() {
+            // States and entries go, so that whoever comes next finds nothing.
+            self.write(at, Control::Program(None));
+            self.slabs[at.controller].give_back(piece);
+        }
+        telemetry.links.into_iter().try_for_each(|link| self.remove(owner, link))
+    }
+
+    fn write(&mut self, at: At, control: Control) {
+        self.work.writes += 1;
+        self.engine.control(at, control);
+    }
+}
+
+impl Telemetry {
+    fn new(
+        owner: Owner,
+        rule: Rule,
+        layout: Layout,
+        keys: Vec<(u64, u64)>,
+        cells: Vec<Cell>,
+    ) -> Self {
+        Self {
+            owner,
+            rule,
+            layout,
+            keys,
+            cells,
+            entries: BTreeMap::new(),
+            select: Select::Table,
+            chain: Chain::None,
+            links: Vec::new(),
+        }
+    }
+}
+
+impl<E: Engine + BusObserver> BusObserver for Driver<E> {
+    fn observe(&mut self, batch: &[BusRecord]) {
+        self.engine.observe(batch);
+    }
+}
+
+impl<E: Engine> Counters for Driver<E> {
+    fn register(&mut self, rule: &Rule) -> Result<RuleId> {
+        self.install(&Spec::from(*rule))
+    }
+
+    fn register_states(&mut self, rule: &Rule, states: u64) -> Result<RuleId> {
+        self.install(&Spec { states: Some(states), ..Spec::from(*rule) })
+    }
+
+    fn translate(&mut self, rule: RuleId, key: u64, index: Option<u32>) -> Result<()> {
+        self.translate_for(Owner::Host, rule, key, index)
+    }
+
+    fn read(&mut self, rule: RuleId, out: &mut [u64]) -> Result<()> {
+        self.read_for(Owner::Host, rule, out)
+    }
+
+    fn notifications(&mut self, out: &mut Vec<Notice>) {
+        self.notices_for(Owner::Host, out);
+    }
+}

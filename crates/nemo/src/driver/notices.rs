@@ -1,0 +1,113 @@
+//! Interrupts: hints that a telemetry should be looked at again (NEMO, section 3.1).
+
+use tierscope_core::{Notice, RuleId, Time};
+
+use super::{Driver, Owner};
+use crate::engine::{At, Control, Engine};
+use crate::program::Hint;
+
+/// A state for which the rule's trigger holds, checked over all controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alert {
+    /// The rule.
+    pub rule: RuleId,
+    /// The state.
+    pub state: u64,
+    /// What it is now, folded.
+    pub value: u64,
+    /// When the request that told crossed the bus.
+    pub time: Time,
+}
+
+/// Hints of one telemetry.
+struct Hinted {
+    number: usize,
+    time: Time,
+    /// The states that told; `None` if there were more than each channel names.
+    states: Option<Vec<u64>>,
+}
+
+impl<E: Engine> Driver<E> {
+    /// Answers the interrupts: every state of the host's telemetries that may have told is read over
+    /// all controllers, without effect, and given to `each` if the trigger holds there.
+    ///
+    /// Hints are taken once, by this or by [`tierscope_core::Counters::notifications`], which passes
+    /// them on unchecked. A hint is acknowledged before its states are read, so that what happens meanwhile tells anew.
+    pub fn dispatch(&mut self, mut each: impl FnMut(Alert)) {
+        for Hinted { number, time, states } in self.take_hints(Owner::Host) {
+            let rule = self.id_of(number);
+            let checked = self.with(Owner::Host, rule, |driver, telemetry| {
+                let Some(trigger) = telemetry.rule.notify else { return };
+                let values: Vec<(u64, u64)> = match states {
+                    Some(states) => {
+                        states.into_iter().map(|s| (s, driver.peek_one(telemetry, s))).collect()
+                    }
+                    None => (0..).zip(driver.peek_all(telemetry)).collect(),
+                };
+                for (state, value) in values.into_iter().filter(|(_, v)| trigger.holds(*v)) {
+                    each(Alert { rule, state, value, time });
+                }
+            });
+            debug_assert!(checked.is_ok(), "only what is there was hinted");
+        }
+    }
+
+    pub(super) fn notices_for(&mut self, owner: Owner, out: &mut Vec<Notice>) {
+        for hinted in self.take_hints(owner) {
+            out.push(Notice { rule: self.id_of(hinted.number), time: hinted.time });
+        }
+    }
+
+    fn id_of(&self, number: usize) -> RuleId {
+        RuleId(u32::from(self.slots[number].0) << 16 | number as u32)
+    }
+
+    /// The hints of an owner's telemetries, acknowledged. Those of others stay.
+    fn take_hints(&mut self, owner: Owner) -> Vec<Hinted> {
+        let controllers = 0..self.engine.memory().controllers();
+        let pending: Vec<u64> = controllers.map(|n| self.engine.pending(n)).collect();
+        if pending.iter().all(|bits| *bits == 0) {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for number in 0..self.slots.len() {
+            let Some(telemetry) = self.slots[number].1.as_ref().filter(|t| t.owner == owner) else {
+                continue;
+            };
+            let (window, windows) = (telemetry.layout.window, telemetry.layout.state_windows());
+            let cells = telemetry.cells.iter().enumerate();
+            let told: Vec<(At, u64)> = cells
+                .flat_map(|(cell, ats)| ats.iter().map(move |(at, _)| (*at, cell as u64 % windows)))
+                .filter(|(at, _)| pending[at.controller] >> at.pipeline & 1 == 1)
+                .collect();
+            let hints: Vec<(Hint, u64)> = (told.into_iter())
+                .flat_map(|(at, states)| self.acknowledge(at, states * window))
+                .collect();
+            if let Some(time) = hints.iter().map(|(hint, _)| hint.time).min() {
+                found.push(Hinted { number, time, states: named(&hints) });
+            }
+        }
+        found
+    }
+
+    /// The hints of a pipeline's channels, with the first state of its window.
+    fn acknowledge(&mut self, at: At, first: u64) -> Vec<(Hint, u64)> {
+        let channels = 0..self.engine.geometry().channels;
+        let hints = channels.filter_map(|channel| self.engine.status(at, channel).hint);
+        let hints = hints.map(|hint| (hint, first)).collect();
+        self.write(at, Control::Acknowledge);
+        hints
+    }
+}
+
+/// The states that hints name, unless one of them stands for more.
+fn named(hints: &[(Hint, u64)]) -> Option<Vec<u64>> {
+    let alone = hints.iter().all(|(hint, _)| hint.more == 0);
+    alone.then(|| {
+        let mut states: Vec<u64> =
+            hints.iter().map(|(hint, first)| first + u64::from(hint.state)).collect();
+        states.sort_unstable();
+        states.dedup();
+        states
+    })
+}

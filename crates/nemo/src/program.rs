@@ -1,0 +1,322 @@
+//! What a pipeline is programmed with: the registers that the driver writes.
+
+use tierscope_core::{
+    BusRecord, Cell, Filter, Key, Operand, Operator, ReadEffect, RequestKind, Time, Trigger,
+};
+
+use crate::geometry::{BANK_WORDS, KEYS};
+
+/// What differs between the bank that is home to a state and all others
+/// ([`tierscope_core::Operator::combine`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Side {
+    /// Every state before the first request.
+    pub start: u64,
+    /// What a captured state becomes.
+    pub effect: ReadEffect,
+    /// When the host is told.
+    pub trigger: Option<Trigger>,
+}
+
+/// How a key finds its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Select {
+    /// Through the translation table.
+    Table,
+    /// By multiply-shift hashing onto `2^bits` states (NEMO, section 6.3).
+    Hash {
+        /// Odd.
+        multiplier: u64,
+        /// log2 of the states.
+        bits: u32,
+    },
+}
+
+impl Select {
+    /// The state that a hash selects.
+    #[must_use]
+    #[inline]
+    pub fn hash(key: u64, multiplier: u64, bits: u32) -> u64 {
+        key.wrapping_mul(multiplier).checked_shr(64 - bits).unwrap_or(0)
+    }
+}
+
+/// What a pipeline takes from the one before it in a chain (NEMO, section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Chain {
+    /// Nothing: it sees the bus itself.
+    None,
+    /// The updated state of the pipeline before is its operand.
+    Value,
+    /// Likewise, but 2n − 1 of it: the step from (n − 1)² to n².
+    SquareStep,
+}
+
+impl Chain {
+    /// The operand that the value of the pipeline before makes.
+    #[must_use]
+    #[inline]
+    pub fn operand(self, value: u64) -> u64 {
+        match self {
+            Chain::SquareStep => value.wrapping_mul(2).wrapping_sub(1),
+            Chain::None | Chain::Value => value,
+        }
+    }
+}
+
+/// The registers of a pipeline, the same in each of its channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Program {
+    /// Match: which requests.
+    pub filter: Filter,
+    /// Match: the primary region.
+    pub key: Key,
+    /// Match: the key of the table's first entry, subtracted from all keys.
+    pub first_key: u64,
+    /// Match: the sub-region.
+    pub offset: Key,
+    /// Match: how the key finds its state.
+    pub select: Select,
+    /// Update: the operator.
+    pub operator: Operator,
+    /// Update: its operand, unless chained.
+    pub operand: Operand,
+    /// Update: operand from the pipeline before.
+    pub chain: Chain,
+    /// Counters that hold the states.
+    pub cell: Cell,
+    /// States: what a base and an offset give beyond these is dropped.
+    pub states: u32,
+    /// The first bank that it owns, in each channel.
+    pub first_bank: u16,
+    /// How many it owns.
+    pub banks: u16,
+    /// Start, effect and trigger of channel 0.
+    pub home: Side,
+    /// Start, effect and trigger of the other channels.
+    pub away: Side,
+}
+
+impl Program {
+    /// The side that a channel has.
+    #[must_use]
+    pub fn side(&self, channel: usize) -> &Side {
+        if channel == 0 { &self.home } else { &self.away }
+    }
+
+    /// Words of state that it owns in each channel.
+    #[must_use]
+    pub fn words(&self) -> usize {
+        usize::from(self.banks) * BANK_WORDS
+    }
+
+    /// Whether the filter lets a request through.
+    #[must_use]
+    pub fn wants(&self, request: BusRecord) -> bool {
+        let kind = match self.filter.kind {
+            RequestKind::All => true,
+            RequestKind::Read => !request.is_write(),
+            RequestKind::Write => request.is_write(),
+        };
+        kind && self.filter.start <= request.address() && request.address() < self.filter.end
+    }
+
+    /// The entry of the translation table that a request asks for; `None` if it is dropped.
+    #[must_use]
+    pub fn entry(&self, request: BusRecord) -> Option<usize> {
+        let key = self.key.of(request.address()).wrapping_sub(self.first_key);
+        (self.wants(request) && key < KEYS as u64).then_some(key as usize)
+    }
+
+    /// The state of a request, given what its entry holds.
+    #[must_use]
+    pub fn state(&self, request: BusRecord, entry: impl Fn(usize) -> Option<u32>) -> Option<u32> {
+        let base = match self.select {
+            Select::Table => u64::from(entry(self.entry(request)?)?),
+            Select::Hash { multiplier, bits } if self.wants(request) => {
+                Select::hash(self.key.of(request.address()), multiplier, bits)
+            }
+            Select::Hash { .. } => return None,
+        };
+        let index = base + self.offset.of(request.address());
+        u32::try_from(index).ok().filter(|index| *index < self.states)
+    }
+
+    /// A word of states that nobody touched.
+    #[must_use]
+    pub fn fresh_word(&self, channel: usize) -> u64 {
+        (0..self.cell.per_word())
+            .fold(0, |word, lane| word | self.side(channel).start << (lane * self.cell.bits()))
+    }
+
+    /// The word that holds a state, and by how many bits it lies up in it.
+    #[must_use]
+    #[inline]
+    pub fn word_of(&self, state: u32) -> (usize, u32) {
+        let per = self.cell.per_word();
+        ((state / per) as usize, state % per * self.cell.bits())
+    }
+
+    /// Updates the counter `lane` bits up in a word.
+    #[must_use]
+    pub fn update(&self, word: u64, lane: u32, operand: u64, channel: usize) -> Updated {
+        let (max, cell) = (self.cell.max(), self.cell);
+        let old = (word >> lane) & max;
+        let new = self.operator.apply(old, operand, cell);
+        let adds = self.operator == Operator::Add && !cell.saturates();
+        Updated {
+            word: (word & !(max << lane)) | new << lane,
+            value: new,
+            wrapped: adds && operand > max - old,
+            told: self.side(channel).trigger.is_some_and(|trigger| trigger.holds(new)),
+        }
+    }
+
+    /// A word after its counters of `lanes`, a bit each, were captured.
+    #[must_use]
+    pub fn captured(&self, word: u64, lanes: u8, channel: usize) -> u64 {
+        let (max, effect) = (self.cell.max(), self.side(channel).effect);
+        (0..self.cell.per_word()).filter(|lane| lanes >> lane & 1 == 1).fold(word, |word, lane| {
+            let up = lane * self.cell.bits();
+            let after = effect.after((word >> up) & max, self.cell);
+            (word & !(max << up)) | after << up
+        })
+    }
+}
+
+/// What an update made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Updated {
+    /// The word.
+    pub word: u64,
+    /// The state.
+    pub value: u64,
+    /// It went beyond its counter's largest value and began anew.
+    pub wrapped: bool,
+    /// The trigger holds.
+    pub told: bool,
+}
+
+/// The first state since the last acknowledgement for which a trigger held, in one channel of one
+/// pipeline, and how many more there were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hint {
+    /// The state.
+    pub state: u32,
+    /// What it had become, in this channel.
+    pub value: u64,
+    /// When the request crossed the bus.
+    pub time: Time,
+    /// Updates since for which the trigger held too.
+    pub more: u64,
+}
+
+impl Hint {
+    /// Keeps the first, counts the rest.
+    pub(crate) fn latch(latched: &mut Option<Hint>, state: u32, value: u64, time: Time) {
+        match latched {
+            Some(first) => first.more += 1,
+            None => *latched = Some(Hint { state, value, time, more: 0 }),
+        }
+    }
+}
+
+/// A control operation on one channel of a pipeline: it takes a slot of the pipeline, in order with
+/// the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Slot {
+    /// Makes it forget all, and programs it, or leaves it idle.
+    Program(Option<Program>),
+    /// Writes an entry of the translation table.
+    Translate(u16, Option<u32>),
+    /// Reads a word; its counters of these lanes (a bit each) are captured.
+    Take {
+        /// The word.
+        word: u16,
+        /// The lanes; 0 to look only.
+        lanes: u8,
+    },
+    /// Forgets the hint.
+    Acknowledge,
+}
+
+/// The slots that capture `count` states from `first` on: a word and its lanes.
+pub(crate) fn capture_slots(
+    program: &Program,
+    first: u32,
+    count: u32,
+) -> impl Iterator<Item = (usize, u8)> {
+    let per = program.cell.per_word();
+    let end = first.saturating_add(count).min(program.states);
+    (first / per..end.div_ceil(per)).map(move |word| {
+        let inside = |lane: &u32| (first..end).contains(&(word * per + lane));
+        let lanes = (0..per).filter(inside).fold(0u8, |lanes, lane| lanes | 1 << lane);
+        (word as usize, lanes)
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Counts all requests to 4 KiB pages in words.
+    pub(crate) fn counting() -> Program {
+        let side = Side { start: 0, effect: ReadEffect::Reset(0), trigger: None };
+        Program {
+            filter: Filter { kind: RequestKind::All, start: 0, end: u64::MAX },
+            key: Key { mask: u64::MAX, shift: 12 },
+            first_key: 0,
+            offset: Key::NONE,
+            select: Select::Table,
+            operator: Operator::Add,
+            operand: Operand::Constant(1),
+            chain: Chain::None,
+            cell: Cell::WORD,
+            states: 8192,
+            first_bank: 0,
+            banks: 8,
+            home: side,
+            away: side,
+        }
+    }
+
+    fn at(address: u64) -> BusRecord {
+        BusRecord::new(Time(0), address, false)
+    }
+
+    #[test]
+    fn base_and_offset_find_the_state() {
+        let program = Program {
+            key: Key { mask: u64::MAX, shift: 21 },
+            offset: Key { mask: 0x1f_ffff, shift: 12 },
+            first_key: 5,
+            states: 1024,
+            ..counting()
+        };
+        let entry = |key| [Some(512), None].get(key).copied().flatten();
+        assert_eq!(program.state(at(5 << 21 | 3 << 12), entry), Some(515));
+        assert_eq!(program.state(at(6 << 21), entry), None, "not translated");
+        assert_eq!(program.state(at(4 << 21), entry), None, "before the first key");
+        let beyond = |_| Some(1000);
+        assert_eq!(program.state(at(5 << 21 | 23 << 12), beyond), Some(1023));
+        assert_eq!(program.state(at(5 << 21 | 24 << 12), beyond), None, "beyond its states");
+    }
+
+    #[test]
+    fn counters_share_a_word_and_leave_each_other_alone() {
+        let cell = Cell::new(1, false).unwrap();
+        let program = Program { cell, ..counting() };
+        assert_eq!(program.word_of(10), (1, 16));
+        let updated = program.update(0x11ff_2233, 16, 1, 0);
+        assert_eq!((updated.word, updated.value, updated.wrapped), (0x1100_2233, 0, true));
+        assert_eq!(program.captured(0x4433_2211, 0b0101, 0), 0x4400_2200);
+        let slots: Vec<_> = capture_slots(&program, 6, 4).collect();
+        assert_eq!(slots, [(0, 0b1100_0000), (1, 0b11)]);
+    }
+
+    #[test]
+    fn squares_grow_by_odd_steps() {
+        let square = (1..=9).map(|n| Chain::SquareStep.operand(n)).sum::<u64>();
+        assert_eq!(square, 81);
+    }
+}

@@ -1,0 +1,79 @@
+//! Hints, checked anew over all controllers.
+
+use tierscope_core::{BusObserver, BusRecord, Compare, Counters, Notice, Time};
+use tierscope_nemo::driver::{Alert, Onto};
+use tierscope_nemo::{Driver, Functional, Memory, Zone};
+
+use super::{HUGE, finish, per_huge_page};
+
+/// Listing 3 on four controllers that take turns of 256 bytes: two tenants with a cap of 800.
+fn tenants() -> (Driver<Functional>, tierscope_core::RuleId) {
+    let zone = Zone { start: 0, end: 1 << 30, first: 0, controllers: 4, granule: 256 };
+    let memory = Memory::new(vec![zone], 2).unwrap();
+    let mut driver = Driver::new(Functional::new(memory, 2, 16).unwrap());
+    let id = driver.register_states(&finish(per_huge_page().notify(Compare::AtLeast, 800)), 2);
+    let id = id.unwrap();
+    driver.translate_range(id, 0, 10 * HUGE, Onto::One(0)).unwrap();
+    driver.translate_range(id, 10 * HUGE, 20 * HUGE, Onto::One(1)).unwrap();
+    (driver, id)
+}
+
+fn lines(from: u64, count: u64) -> Vec<BusRecord> {
+    (from..from + count).map(|line| BusRecord::new(Time(line), line * 64, true)).collect()
+}
+
+fn alerts(driver: &mut Driver<Functional>) -> Vec<Alert> {
+    let mut alerts = Vec::new();
+    driver.dispatch(|alert| alerts.push(alert));
+    alerts
+}
+
+// 800 lines in turns over 4 controllers and 2 channels: 100 in each bank, which is the share at
+// which it tells.
+#[test]
+fn the_cap_is_told_when_it_is_reached_and_not_before() {
+    let (mut driver, id) = tenants();
+    driver.observe(&lines(0, 799));
+    assert_eq!(alerts(&mut driver), []);
+    driver.observe(&lines(799, 1));
+    let told = alerts(&mut driver);
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].rule, told[0].state, told[0].value), (id, 0, 800));
+    assert_eq!(alerts(&mut driver), [], "told once");
+    driver.read(id, &mut [0; 2]).unwrap();
+    driver.observe(&lines(0, 799));
+    assert_eq!(alerts(&mut driver), [], "reset");
+}
+
+// All in one channel: that bank tells at its share of 100, which is a hint only.
+#[test]
+fn a_hint_is_no_alert_until_it_was_checked() {
+    let (mut driver, id) = tenants();
+    let one_bank = |count: u64| -> Vec<BusRecord> {
+        (0..count).map(|n| BusRecord::new(Time(n), 12 * HUGE + n * 1024, false)).collect()
+    };
+    driver.observe(&one_bank(150));
+    let mut hints: Vec<Notice> = Vec::new();
+    driver.notifications(&mut hints);
+    assert_eq!(hints, [Notice { rule: id, time: Time(99) }], "the hundredth of that bank");
+    driver.observe(&one_bank(150));
+    assert_eq!(alerts(&mut driver), []);
+    driver.observe(&one_bank(500));
+    let told = alerts(&mut driver);
+    assert_eq!((told[0].state, told[0].value), (1, 800));
+}
+
+// Six of nine huge pages pass the cap between two looks: each bank names one, and says that there
+// were more.
+#[test]
+fn no_state_that_told_is_forgotten() {
+    let memory = Memory::single(1 << 30, 2).unwrap();
+    let mut driver = Driver::new(Functional::new(memory, 2, 16).unwrap());
+    let rule = finish(per_huge_page().notify(Compare::Above, 7));
+    let id = driver.register_states(&rule, 100).unwrap();
+    driver.translate_range(id, 0, 100 * HUGE, Onto::Each(0)).unwrap();
+    let batch: Vec<_> = (0..9).flat_map(|page| lines(page * HUGE / 64, 2 + 2 * page)).collect();
+    driver.observe(&batch);
+    let told: Vec<_> = alerts(&mut driver).iter().map(|alert| (alert.state, alert.value)).collect();
+    assert_eq!(told, [(3, 8), (4, 10), (5, 12), (6, 14), (7, 16), (8, 18)]);
+}
