@@ -1,0 +1,16 @@
+//! Placement policies, one a file or folder, each to be held against its paper or source.
+//!
+//! A policy takes [`tierscope_core::Evidence`] in and writes [`tierscope_core::Orders`]; the drive loop
+//! relays them. [`registry`] knows all of them by name.
+//!
+//! Invariant: no policy names an operating system, a file, the wall clock, global randomness or a
+//! process id, and none owns an instrument or a mover.
+
+pub mod cost;
+mod pages;
+pub mod settings;
+pub mod static_tiering;
+#[cfg(test)]
+mod trace;
+
+pub use pages::MOST_PAGES;
