@@ -6,7 +6,9 @@
 //! Invariant: no policy names an operating system, a file, the wall clock, global randomness or a
 //! process id, and none owns an instrument or a mover.
 
+pub mod clock;
 pub mod cost;
+pub mod multi_clock;
 mod pages;
 pub mod settings;
 pub mod static_tiering;
