@@ -83,6 +83,11 @@ fn hot(traits: &Traits) -> Range {
     Range { start, end: start + range.bytes() / 16, ..range }
 }
 
+/// Touches a second: each hot page forty times, within what a test has time for.
+fn rate(traits: &Traits) -> u64 {
+    (hot(traits).bytes() / 4096 * 40).min(100_000)
+}
+
 /// Tiers that hold a quarter of the mapping, and all of it in every further one.
 fn sizes(traits: &Traits, tiers: usize) -> Vec<Size> {
     let pages = traits.mapped / 4096;
@@ -98,7 +103,7 @@ fn filled(traits: &Traits, tiers: usize, workload: Workload) -> Tiered {
 }
 
 fn busy(traits: &Traits, tiers: usize) -> Tiered {
-    let rate = hot(traits).bytes() / 4096 * 40;
+    let rate = rate(traits);
     filled(traits, tiers, random_touches(&[hot(traits)], rate, 11))
 }
 
@@ -151,7 +156,7 @@ fn work_is_charged(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
 fn what_is_hot_comes_over(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     let Some(seconds) = traits.promotes else { return };
     let range = mapped(traits);
-    let rate = hot(traits).bytes() / 4096 * 40;
+    let rate = rate(traits);
     let workload = random_touches(&[hot(traits)], rate, 11);
     let mut machine = Tiered::new(&sizes(traits, 2), &[range], traits.huge, workload);
     let rest = Range { start: range.start + range.bytes() / 8, ..range };
@@ -217,7 +222,7 @@ impl PlacementView for Liar {
     }
 
     fn page_at(&self, range: &Range) -> Option<PageId> {
-        (self.draw(range.start, 3) > 0).then(|| PageId((range.start >> 12) as u32 % 40_000))
+        (self.draw(range.start, 3) > 0).then_some(PageId((range.start >> 12) as u32 % 40_000))
     }
 
     fn range_of(&self, page: PageId) -> Option<Range> {
@@ -244,7 +249,7 @@ fn survives_any_evidence(make: &dyn Fn() -> Box<dyn Policy>) {
                 0 | 1 => {
                     let tier = |n: u8| TierUse {
                         tier: Tier(n),
-                        capacity: 64 * MIB << n,
+                        capacity: (64 * MIB) << n,
                         used: Rng::seeded(seed + u64::from(n)).below(64 * MIB),
                     };
                     let view = Liar((0..3).map(tier).collect(), seed ^ step);
@@ -260,7 +265,8 @@ fn survives_any_evidence(make: &dyn Fn() -> Box<dyn Policy>) {
             }
             let mut answers = std::mem::take(&mut orders.probes);
             for probe in &mut answers {
-                let states = [State::Young, State::Old, State::Unmapped, State::Gone, State::Absent];
+                let states =
+                    [State::Young, State::Old, State::Unmapped, State::Gone, State::Absent];
                 probe.answer.state = states[rng.below(5) as usize];
             }
             let actions = std::mem::take(&mut orders.actions);
@@ -362,12 +368,8 @@ fn invent(kind: u64, rng: &mut Rng, step: u64, policy: &mut dyn Policy, orders: 
         9 => policy.observe(Evidence::Counters(RuleId(rng.below(3) as u32), &[1, 2]), orders),
         10 => {
             let free = rng.below(64 * MIB);
-            let tier = |n: u64| TierPressure {
-                tier: Tier(n as u8),
-                free,
-                low: 4 * MIB,
-                high: 8 * MIB,
-            };
+            let tier =
+                |n: u64| TierPressure { tier: Tier(n as u8), free, low: 4 * MIB, high: 8 * MIB };
             let tiers = (0..rng.below(4)).map(tier).collect();
             policy.observe(Evidence::Pressure(&Pressure { tiers, stalled: 0.3 }), orders);
         }

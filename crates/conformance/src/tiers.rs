@@ -13,8 +13,8 @@ use std::time::Duration;
 use tierscope_core::{
     AccessBits, Action, ActionKind, Addr, Budget, Clock, CpuTime, Failure, HintFaults, Instrument,
     Lost, Mappings, Missing, Mover, Outcome, PAGE_SIZE, PageEvent, PageEventKind, PageEvents,
-    PageId, PlacementView, Ports, Pressure, Range, Region, Result, Samples, Setting, Snapshot, Step,
-    Target, Tier, TierPressure, TierUse, Time, Wake,
+    PageId, PlacementView, Ports, Pressure, Range, Region, Result, Samples, Setting, Snapshot,
+    Step, Target, Tier, TierPressure, TierUse, Time, Wake,
 };
 
 use crate::toy::{Toy, Workload};
@@ -280,7 +280,8 @@ impl Tiered {
     /// Huge pages need whole blocks of 2 MiB.
     #[must_use]
     pub fn new(sizes: &[Size], layout: &[Range], huge: bool, mut workload: Workload) -> Self {
-        let whole = |range: &Range| range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK);
+        let whole =
+            |range: &Range| range.start.is_multiple_of(BLOCK) && range.end.is_multiple_of(BLOCK);
         assert!(!huge || layout.iter().all(whole), "huge pages need whole blocks");
         let world = World {
             sizes: sizes.to_vec(),
@@ -616,7 +617,8 @@ impl Oracle {
         for (row, blocks) in rows.iter().zip(heat) {
             for (number, touches) in (0..).zip(blocks) {
                 let from = row.range.start + number * BLOCK;
-                let range = Range { start: from, end: (from + BLOCK).min(row.range.end), ..row.range };
+                let range =
+                    Range { start: from, end: (from + BLOCK).min(row.range.end), ..row.range };
                 let hits = std::mem::take(touches).min(SAMPLES) as f32;
                 let (samples, age, level) = (SAMPLES, 0, None);
                 regions.push(Region { range, hits, samples, age, level, confidence: 1.0 });

@@ -33,9 +33,8 @@ use tierscope_core::{
 };
 
 use crate::clock::state::{Event, PageState, next};
-use crate::clock::{Clock, Kept, Kind, judge_all, range_of};
+use crate::clock::{Clock, Kind, Resident, Way};
 use crate::cost::Costs;
-use crate::pages::{Census, Moves};
 use crate::settings::{Settings, Visit, recorded};
 
 /// Settings of the policy.
@@ -82,7 +81,11 @@ impl Settings for Config {
     fn visit(&mut self, each: &mut dyn Visit) {
         each.value("interval", "time between two runs of kpromoted", &mut self.interval);
         each.value("scan", "pages of each list that a run looks at", &mut self.scan);
-        each.value("swap", "anonymous pages of the lowest tier can be written back", &mut self.swap);
+        each.value(
+            "swap",
+            "anonymous pages of the lowest tier can be written back",
+            &mut self.swap,
+        );
         let about = "how often an access to a written page counts (section VII; 1: as any other)";
         each.value("dirty_weight", about, &mut self.dirty_weight);
         each.value("adjust", "the interval adjusts itself (section VII)", &mut self.adjust);
@@ -102,14 +105,6 @@ impl Settings for Config {
         }
         Ok(())
     }
-}
-
-/// Why a page is on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Up,
-    Down,
-    Out,
 }
 
 /// A tier's kswapd.
@@ -142,9 +137,7 @@ pub struct Account {
 pub struct MultiClock {
     config: Config,
     interval: Duration,
-    census: Census,
-    clock: Clock,
-    moves: Moves<Way>,
+    pages: Resident,
     balances: Vec<Balance>,
     next_run: Time,
     /// A run waits for the answers to its probes.
@@ -160,9 +153,7 @@ impl MultiClock {
     pub fn new(config: Config) -> Self {
         Self {
             interval: config.interval,
-            census: Census::new(config.census),
-            clock: Clock::new(true, config.dirty_weight),
-            moves: Moves::new(),
+            pages: Resident::new(Clock::new(true, config.dirty_weight), config.census),
             balances: Vec::new(),
             next_run: Time(0),
             running: false,
@@ -188,7 +179,7 @@ impl MultiClock {
     }
 
     fn tiers(&self) -> impl Iterator<Item = Tier> + use<> {
-        (0..self.moves.tiers() as u8).map(Tier)
+        self.pages.tiers()
     }
 
     /// kpromoted wakes up: asks for the bits of each list's tail.
@@ -207,18 +198,19 @@ impl MultiClock {
     fn scan(&mut self, tier: Tier, kind: Kind, orders: &mut Orders) {
         for file in [false, true] {
             let which = (tier, kind, file);
-            let met = self.clock.scan(&self.census.atlas, which, self.config.scan, orders);
+            let met =
+                self.pages.clock.scan(&self.pages.census.atlas, which, self.config.scan, orders);
             self.config.costs.charge(orders, met);
         }
     }
 
     /// A tier at its low watermark is scanned at once (kswapd).
     fn relieve(&mut self, pressure: &Pressure, orders: &mut Orders) {
-        self.moves.pressure(pressure);
+        self.pages.moves.pressure(pressure);
         for tier in self.tiers() {
             let balance = &mut self.balances[usize::from(tier.0)];
-            balance.short |= self.moves.shortage(tier) > 0;
-            balance.short &= self.moves.free_soon(tier) < self.moves.high(tier);
+            balance.short |= self.pages.moves.shortage(tier) > 0;
+            balance.short &= self.pages.moves.free_soon(tier) < self.pages.moves.high(tier);
             if !balance.short || balance.rests {
                 continue;
             }
@@ -248,7 +240,7 @@ impl MultiClock {
                 self.demote_some(tier, orders);
             }
         }
-        self.clock.clear_cold();
+        self.pages.clock.clear_cold();
         if run && self.config.adjust {
             self.adjust(self.account.promoted - before);
         }
@@ -270,14 +262,14 @@ impl MultiClock {
             return;
         }
         for file in [false, true] {
-            for page in self.clock.first_come(tier, Kind::Promote, file, self.config.scan) {
+            for page in self.pages.clock.first_come(tier, Kind::Promote, file, self.config.scan) {
                 self.config.costs.charge(orders, 1);
                 if self.promote(page, tier, orders) {
                     self.account.promoted += 1;
                 } else if short {
-                    self.clock.happen(page, Event::Refused);
+                    self.pages.clock.happen(page, Event::Refused);
                 } else {
-                    self.clock.mark_tried(page);
+                    self.pages.clock.mark_tried(page);
                 }
             }
         }
@@ -285,35 +277,20 @@ impl MultiClock {
 
     fn promote(&mut self, page: u32, from: Tier, orders: &mut Orders) -> bool {
         let to = Tier(from.0 - 1);
-        let bytes = self.clock.bytes(page);
-        while self.moves.room_above_low(to) < bytes {
+        let bytes = self.pages.clock.bytes(page);
+        while self.pages.moves.room_above_low(to) < bytes {
             if !self.demote_one(to, orders) {
                 return false;
             }
         }
-        self.send(page, from, Some(to), Way::Up, orders)
-    }
-
-    /// Orders that the page move, or go; it is on no list until that has ended.
-    fn send(&mut self, page: u32, from: Tier, to: Option<Tier>, way: Way, orders: &mut Orders) -> bool {
-        let bytes = self.clock.bytes(page);
-        let Some(range) = range_of(&self.census.atlas, bytes, page) else {
-            self.clock.forget(page);
-            return false;
-        };
-        self.clock.isolate(page);
-        match to {
-            Some(to) => self.moves.move_page(orders, (page, range), (from, to), way),
-            None => self.moves.reclaim(orders, (page, range), from, way),
-        };
-        true
+        self.pages.send(page, from, Some(to), Way::Up, orders)
     }
 
     /// Demotes one page that was just found cold, if the next tier has room; from the lowest tier it is
     /// written back.
     fn demote_one(&mut self, tier: Tier, orders: &mut Orders) -> bool {
-        let lowest = usize::from(tier.0) + 1 == self.moves.tiers();
-        while let Some(page) = self.clock.next_cold(tier) {
+        let lowest = usize::from(tier.0) + 1 == self.pages.moves.tiers();
+        while let Some(page) = self.pages.clock.next_cold(tier) {
             self.config.costs.charge(orders, 1);
             if lowest {
                 if self.write_back(page, tier, orders) {
@@ -322,11 +299,11 @@ impl MultiClock {
                 continue;
             }
             let to = Tier(tier.0 + 1);
-            if self.moves.free(to) < self.clock.bytes(page) {
-                self.clock.keep_cold(tier, page);
+            if self.pages.moves.free(to) < self.pages.clock.bytes(page) {
+                self.pages.clock.keep_cold(tier, page);
                 return false;
             }
-            if self.send(page, tier, Some(to), Way::Down, orders) {
+            if self.pages.send(page, tier, Some(to), Way::Down, orders) {
                 self.account.demoted += 1;
                 return true;
             }
@@ -335,8 +312,8 @@ impl MultiClock {
     }
 
     fn write_back(&mut self, page: u32, tier: Tier, orders: &mut Orders) -> bool {
-        let possible = !self.no_write_back && (self.clock.is_file(page) || self.config.swap);
-        let sent = possible && self.send(page, tier, None, Way::Out, orders);
+        let possible = !self.no_write_back && (self.pages.clock.is_file(page) || self.config.swap);
+        let sent = possible && self.pages.send(page, tier, None, Way::Out, orders);
         self.account.written_back += u64::from(sent);
         sent
     }
@@ -344,40 +321,32 @@ impl MultiClock {
     /// Frees a tier up to its high watermark, as far as cold pages are known.
     fn demote_some(&mut self, tier: Tier, orders: &mut Orders) {
         let mut freed = false;
-        while self.moves.free_soon(tier) < self.moves.high(tier) && self.demote_one(tier, orders) {
+        while self.pages.moves.free_soon(tier) < self.pages.moves.high(tier)
+            && self.demote_one(tier, orders)
+        {
             freed = true;
         }
-        let lowest = usize::from(tier.0) + 1 == self.moves.tiers();
-        if lowest && !freed && self.moves.shortage(tier) > 0 {
+        let lowest = usize::from(tier.0) + 1 == self.pages.moves.tiers();
+        if lowest && !freed && self.pages.moves.shortage(tier) > 0 {
             self.account.last_resorts += 1;
         }
         self.balances[usize::from(tier.0)].rests = !freed;
     }
 
     fn end(&mut self, outcome: &Outcome) {
-        let Some(ended) = self.moves.end(outcome) else { return };
+        let Some(ended) = self.pages.end(outcome) else { return };
         let page = ended.page;
-        if !self.clock.knows(page) {
-            return;
-        }
         let (tier, state) = match (ended.tag, ended.done, ended.to) {
             (Way::Up, true, Some(to)) => (to, next(PageState::Promote, Event::Promoted, true)),
             (Way::Up, ..) => (ended.from, next(PageState::Promote, Event::Refused, true)),
             (Way::Down, true, Some(to)) => {
                 (to, next(PageState::InactiveUnreferenced, Event::Demoted, true))
             }
-            (Way::Out, true, _) => return self.clock.forget(page),
+            (Way::Out, true, _) => return self.pages.clock.forget(page),
             (Way::Down | Way::Out, ..) => (ended.from, PageState::InactiveUnreferenced),
         };
         self.no_write_back |= ended.tag == Way::Out && ended.why == Some(Failure::Unsupported);
-        self.clock.put(page, tier, state);
-        // Part of it may have gone, or all of it may be elsewhere.
-        if !ended.done
-            && let Some(range) = range_of(&self.census.atlas, self.clock.bytes(page), page)
-            && matches!(ended.why, None | Some(Failure::Unmapped | Failure::Gone))
-        {
-            self.census.look(range);
-        }
+        self.pages.clock.put(page, tier, state);
     }
 }
 
@@ -391,10 +360,10 @@ impl Policy for MultiClock {
     }
 
     fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
-        self.census.observe(&evidence);
+        self.pages.census.observe(&evidence);
         match evidence {
             Evidence::Bits(probes) => {
-                judge_all(&mut self.clock, &mut self.moves, &self.census, probes);
+                self.pages.judge(probes, Clock::settle);
                 self.config.costs.charge(orders, probes.len() as u64);
                 self.finish(orders);
             }
@@ -408,13 +377,8 @@ impl Policy for MultiClock {
     }
 
     fn tick(&mut self, now: Time, view: &dyn PlacementView, orders: &mut Orders) -> Time {
-        self.moves.refresh(view.tiers());
-        self.balances.resize(self.moves.tiers(), Balance::default());
-        for tier in self.tiers() {
-            self.clock.set_capacity(tier, self.moves.capacity(tier));
-        }
-        let mut kept = Kept { clock: &mut self.clock, moves: &mut self.moves };
-        let looked = self.census.settle(view, &mut kept);
+        let looked = self.pages.settle(view);
+        self.balances.resize(self.pages.moves.tiers(), Balance::default());
         self.config.costs.charge(orders, looked);
         if now >= self.next_run {
             self.begin_run(orders);
@@ -441,7 +405,7 @@ mod tests {
     }
 
     fn state(trace: &Trace<MultiClock>, page: u32) -> (u8, PageState) {
-        trace.policy.clock.state_of(page).expect("it is on a list")
+        trace.policy.pages.clock.state_of(page).expect("it is on a list")
     }
 
     // Page 3 of the slow tier is touched in every second: the runs at 1, 2, 3 and 4 s take it from
@@ -540,7 +504,7 @@ mod tests {
         trace.machine.place(&crate::trace::range(2, 1), Tier(1));
         trace.tell(2, 1, PageEventKind::Locked);
         trace.seconds(6, |_| vec![2]);
-        assert_eq!((trace.orders(), trace.policy.clock.state_of(2)), (0, None));
+        assert_eq!((trace.orders(), trace.policy.pages.clock.state_of(2)), (0, None));
         trace.tell(2, 1, PageEventKind::Unlocked);
         trace.seconds(1, |_| vec![]);
         assert_eq!(state(&trace, 2), (1, InactiveReferenced));
@@ -553,7 +517,7 @@ mod tests {
         trace.machine.place(&crate::trace::range(2, 1), Tier(1));
         trace.seconds(3, |_| vec![2]);
         let mut orders = Orders::default();
-        trace.policy.clock.happen(2, Event::Called);
+        trace.policy.pages.clock.happen(2, Event::Called);
         trace.policy.running = true;
         trace.policy.finish(&mut orders);
         let (id, why) = (orders.actions[0].id, Some(Failure::Busy));

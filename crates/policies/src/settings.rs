@@ -34,15 +34,21 @@ pub(crate) trait Value {
 
 impl Value for Duration {
     fn read(&mut self, text: &str) -> Result<(), String> {
-        let units = [("ms", 1e6), ("us", 1e3), ("ns", 1.0), ("min", 60e9), ("h", 3600e9), ("s", 1e9)];
+        let units =
+            [("ms", 1e6), ("us", 1e3), ("ns", 1.0), ("min", 60e9), ("h", 3600e9), ("s", 1e9)];
         let nanos = scaled(text, &units).filter(|nanos| *nanos < 9e18);
-        let none = || format!("`{text}` is not a time: write a number with ns, us, ms, s, min or h");
+        let none =
+            || format!("`{text}` is not a time: write a number with ns, us, ms, s, min or h");
         *self = Duration::from_nanos(nanos.ok_or_else(none)? as u64);
         Ok(())
     }
 
     fn write(&self) -> String {
-        format!("{self:?}")
+        let nanos = u64::try_from(self.as_nanos()).unwrap_or(u64::MAX);
+        let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];
+        let exact = units.into_iter().find(|(_, scale)| nanos.is_multiple_of(*scale));
+        let (unit, scale) = exact.unwrap_or(("ns", 1));
+        format!("{}{unit}", nanos / scale)
     }
 }
 
@@ -58,7 +64,8 @@ impl Value for Bytes {
         let short = [("K", kib), ("M", mib), ("G", gib), ("T", tib), ("", 1.0)];
         let units: Vec<_> = binary.into_iter().chain(decimal).chain(short).collect();
         let bytes = scaled(text, &units).filter(|bytes| *bytes < 9e18);
-        let none = || format!("`{text}` is not a size: write bytes, or a number with MiB, GiB or TiB");
+        let none =
+            || format!("`{text}` is not a size: write bytes, or a number with MiB, GiB or TiB");
         *self = Bytes(bytes.ok_or_else(none)? as u64);
         Ok(())
     }
@@ -154,7 +161,11 @@ pub(crate) fn read(name: &str, line: &str, settings: &mut dyn Settings) -> Resul
                 return refuse(column, format!("`{name}` has no setting `{key}`"), keys(settings));
             }
             Some(Err(what)) => {
-                return refuse(column, format!("{key}: {what}"), "see `tierscope list policies`".into());
+                return refuse(
+                    column,
+                    format!("{key}: {what}"),
+                    "see `tierscope list policies`".into(),
+                );
             }
             Some(Ok(())) => column += word.chars().count() + 1,
         }
@@ -169,7 +180,11 @@ pub(crate) fn read(name: &str, line: &str, settings: &mut dyn Settings) -> Resul
 /// What a line may hold.
 fn keys(settings: &mut dyn Settings) -> String {
     let names: Vec<&str> = described(settings).into_iter().map(|(name, ..)| name).collect();
-    if names.is_empty() { "it has no settings".into() } else { format!("choose from {}", names.join(", ")) }
+    if names.is_empty() {
+        "it has no settings".into()
+    } else {
+        format!("choose from {}", names.join(", "))
+    }
 }
 
 struct Reader<'a> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tierscope_conformance::policy::run;
 use tierscope_conformance::tiers::{Size, Tiered, Trouble};
 use tierscope_core::{
-    ActionKind, Addr, PAGE_SIZE, PageEventKind, PageId, PlacementView, Policy, Range, SpaceId, Tier,
-    Time,
+    ActionKind, Addr, PAGE_SIZE, PageEventKind, PageId, PlacementView, Policy, Range, SpaceId,
+    Tier, Time,
 };
 
 /// Pages touched in each second.

@@ -10,9 +10,11 @@
 
 pub mod state;
 
-use tierscope_core::{Access, Level, Orders, Probe, Range, State as Answer, Tier};
+use tierscope_core::{
+    Access, Failure, Level, Orders, Outcome, PlacementView, Probe, Range, State as Answer, Tier,
+};
 
-use crate::pages::{Atlas, Census, Change, Keeper, ListId, Lists, Moves};
+use crate::pages::{Atlas, Census, Change, Ended, Keeper, ListId, Lists, Moves};
 use state::{Event, PageState, next};
 
 /// Lists of a tier: three kinds for anonymous pages and for pages of files, and the locked ones.
@@ -154,6 +156,14 @@ impl Clock {
         self.lists.push_head(list(tier, kind, self.is_file(page)), page);
     }
 
+    /// Likewise, at the tail.
+    pub(crate) fn put_last(&mut self, page: u32, tier: Tier, state: PageState) {
+        self.put(page, tier, state);
+        if let Some(on) = self.lists.list_of(page) {
+            self.lists.push_tail(on, page);
+        }
+    }
+
     /// What happened to a page on a list makes it another state of the diagram.
     pub(crate) fn happen(&mut self, page: u32, event: Event) {
         let Some((tier, state)) = self.state(page) else { return };
@@ -199,7 +209,7 @@ impl Clock {
     ) -> u64 {
         let mut pages = std::mem::take(&mut self.scratch);
         pages.clear();
-        pages.extend(self.lists.from_tail(list(tier, kind, file)).take(most as usize));
+        pages.extend(self.lists.tail_first(list(tier, kind, file)).take(most as usize));
         let met = pages.len() as u64;
         for page in &pages {
             if kind == Kind::Promote && !self.has(*page, flag::TRIED) {
@@ -218,9 +228,9 @@ impl Clock {
         met
     }
 
-    /// Takes an answer in. Returns the page if it turned out to be gone.
+    /// The page that an answer is about, if it was asked for, and what was found.
     #[inline]
-    pub(crate) fn judge(&mut self, atlas: &Atlas, probe: &Probe) -> Option<u32> {
+    fn answered(&mut self, atlas: &Atlas, probe: &Probe) -> Option<(u32, Answer)> {
         let page = atlas.page_at(probe.at)?;
         if !self.lists.knows(page) || !self.has(page, flag::ASKED) {
             return None;
@@ -229,18 +239,20 @@ impl Clock {
         if probe.answer.dirty {
             self.set(page, flag::DIRTY, true);
         }
-        match probe.answer.state {
-            Answer::Young => self.accessed(page, Event::Seen),
-            Answer::Old | Answer::Refused => self.idle(page),
-            Answer::Gone | Answer::Unmapped | Answer::Absent => return Some(page),
-        }
-        None
+        Some((page, probe.answer.state))
+    }
+
+    /// What a scan found makes of a page what the diagram says.
+    #[inline]
+    pub(crate) fn settle(&mut self, page: u32, young: bool) {
+        if young { self.accessed(page, Event::Seen) } else { self.idle(page) }
     }
 
     /// A page was not referenced since the last scan.
     fn idle(&mut self, page: u32) {
         let Some((tier, state)) = self.state(page) else { return };
-        if state == PageState::ActiveUnreferenced && self.is_inactive_low(tier, self.is_file(page)) {
+        if state == PageState::ActiveUnreferenced && self.is_inactive_low(tier, self.is_file(page))
+        {
             return self.happen(page, Event::Shrunk);
         }
         if state == PageState::InactiveUnreferenced {
@@ -272,12 +284,12 @@ impl Clock {
 
     /// Up to `most` pages of a list, the one that was there first at the front.
     pub(crate) fn first_come(&self, tier: Tier, kind: Kind, file: bool, most: u32) -> Vec<u32> {
-        self.lists.from_tail(list(tier, kind, file)).take(most as usize).collect()
+        self.lists.tail_first(list(tier, kind, file)).take(most as usize).collect()
     }
 
     /// Up to `most` pages of a list, the one that came last at the front.
     pub(crate) fn last_come(&self, tier: Tier, kind: Kind, file: bool, most: u32) -> Vec<u32> {
-        self.lists.from_head(list(tier, kind, file)).take(most as usize).collect()
+        self.lists.head_first(list(tier, kind, file)).take(most as usize).collect()
     }
 
     /// It could not be promoted: unless it is accessed until the next scan, it is active again.
@@ -375,18 +387,97 @@ pub(crate) fn range_of(atlas: &Atlas, bytes: u64, page: u32) -> Option<Range> {
     Some(Range::new(at.space, at.at, at.at + bytes))
 }
 
-/// Judges all answers; what turned out to be gone is forgotten.
-pub(crate) fn judge_all<T: Copy>(
-    clock: &mut Clock,
-    moves: &mut Moves<T>,
-    census: &Census,
-    probes: &[Probe],
-) {
-    for probe in probes {
-        if let Some(page) = clock.judge(&census.atlas, probe) {
-            moves.forget(page);
-            clock.forget(page);
+/// Why a page is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To a faster tier.
+    Up,
+    /// To a slower one.
+    Down,
+    /// Out of memory.
+    Out,
+}
+
+/// The pages that are in memory, on lists or on their way.
+#[derive(Clone, Debug)]
+pub(crate) struct Resident {
+    pub(crate) census: Census,
+    pub(crate) clock: Clock,
+    pub(crate) moves: Moves<Way>,
+}
+
+impl Resident {
+    /// Nothing yet. On a machine that does not tell of pages, so many are looked up at each tick.
+    pub(crate) fn new(clock: Clock, census: u64) -> Self {
+        Self { census: Census::new(census), clock, moves: Moves::new() }
+    }
+
+    pub(crate) fn tiers(&self) -> impl Iterator<Item = Tier> + use<> {
+        (0..self.moves.tiers() as u8).map(Tier)
+    }
+
+    /// Hears of all that happened since the last tick; returns how many pages were looked at.
+    pub(crate) fn settle(&mut self, view: &dyn PlacementView) -> u64 {
+        self.moves.refresh(view.tiers());
+        for tier in self.tiers() {
+            self.clock.set_capacity(tier, self.moves.capacity(tier));
         }
+        let mut kept = Kept { clock: &mut self.clock, moves: &mut self.moves };
+        self.census.settle(view, &mut kept)
+    }
+
+    /// Takes answers in: `rule` says what becomes of a page that was found young, or not. What turned
+    /// out to be gone is forgotten.
+    pub(crate) fn judge(&mut self, probes: &[Probe], rule: impl Fn(&mut Clock, u32, bool)) {
+        for probe in probes {
+            match self.clock.answered(&self.census.atlas, probe) {
+                Some((page, Answer::Young)) => rule(&mut self.clock, page, true),
+                Some((page, Answer::Old | Answer::Refused)) => rule(&mut self.clock, page, false),
+                Some((page, Answer::Gone | Answer::Unmapped | Answer::Absent)) => {
+                    self.moves.forget(page);
+                    self.clock.forget(page);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Orders that a page move, or go; it is on no list until that has ended.
+    pub(crate) fn send(
+        &mut self,
+        page: u32,
+        from: Tier,
+        to: Option<Tier>,
+        way: Way,
+        orders: &mut Orders,
+    ) -> bool {
+        let Some(range) = range_of(&self.census.atlas, self.clock.bytes(page), page) else {
+            self.clock.forget(page);
+            return false;
+        };
+        self.clock.isolate(page);
+        match to {
+            Some(to) => self.moves.move_page(orders, (page, range), (from, to), way),
+            None => self.moves.reclaim(orders, (page, range), from, way),
+        };
+        true
+    }
+
+    /// What became of a page, if it is still there: it is on no list yet.
+    pub(crate) fn end(&mut self, outcome: &Outcome) -> Option<Ended<Way>> {
+        let ended = self.moves.end(outcome)?;
+        if !self.clock.knows(ended.page) {
+            return None;
+        }
+        // Part of it may have moved, or all of it may be elsewhere.
+        if !ended.done
+            && matches!(ended.why, None | Some(Failure::Unmapped | Failure::Gone))
+            && let Some(range) =
+                range_of(&self.census.atlas, self.clock.bytes(ended.page), ended.page)
+        {
+            self.census.look(range);
+        }
+        Some(ended)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Within a mapping, numbers of pages follow addresses ([`tierscope_core::PageId`]): a few runs stand
 //! for terabytes.
 
-use tierscope_core::{Addr, PAGE_SHIFT, Range, SpaceId};
+use tierscope_core::{Addr, PAGE_SHIFT, Range};
 
 /// Addresses in a row whose pages have numbers in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,8 @@ impl Atlas {
         {
             return Some(run.page_at(at.at));
         }
-        let index = self.runs.partition_point(|run| (run.range.space, run.range.end) <= (at.space, at.at));
+        let index =
+            self.runs.partition_point(|run| (run.range.space, run.range.end) <= (at.space, at.at));
         let run = self.runs.get(index).filter(|run| run.range.contains(at))?;
         self.last_address.set(index);
         Some(run.page_at(at.at))
@@ -133,9 +134,15 @@ impl Atlas {
         };
         let renumbered = |other: Run| {
             let first = u64::from(other.first.max(run.first));
-            let end = (u64::from(other.first) + other.pages()).min(u64::from(run.first) + run.pages());
-            let at = |page: u64| other.range.start + ((page - u64::from(other.first)) << PAGE_SHIFT);
-            let gone = if first < end { (at(first), at(end)) } else { (other.range.start, other.range.start) };
+            let end =
+                (u64::from(other.first) + other.pages()).min(u64::from(run.first) + run.pages());
+            let at =
+                |page: u64| other.range.start + ((page - u64::from(other.first)) << PAGE_SHIFT);
+            let gone = if first < end {
+                (at(first), at(end))
+            } else {
+                (other.range.start, other.range.start)
+            };
             other.without(&Range { start: gone.0, end: gone.1, ..other.range }).collect::<Vec<_>>()
         };
         self.runs = runs.into_iter().flat_map(free).flat_map(renumbered).collect();
@@ -177,10 +184,11 @@ impl Atlas {
         rows
     }
 
-    /// The spaces that it knows.
+    /// Space, first and last page of 4 KiB, first number.
     #[cfg(test)]
-    fn runs(&self) -> Vec<(SpaceId, u64, u64, u32)> {
-        let of = |run: &Run| (run.range.space, run.range.start >> 12, run.range.end >> 12, run.first);
+    fn runs(&self) -> Vec<(tierscope_core::SpaceId, u64, u64, u32)> {
+        let of =
+            |run: &Run| (run.range.space, run.range.start >> 12, run.range.end >> 12, run.first);
         self.runs.iter().map(of).collect()
     }
 }
@@ -190,6 +198,7 @@ mod tests {
     use std::collections::HashMap;
 
     use proptest::prelude::*;
+    use tierscope_core::SpaceId;
 
     use super::*;
 
@@ -211,7 +220,7 @@ mod tests {
         assert_eq!((atlas.address_of(100), atlas.address_of(110)), (Some(at(10)), None));
         atlas.learn(107, &r(17, 18), &r(10, 20));
         assert_eq!(atlas.runs().len(), 1);
-        assert_eq!(atlas.rows(&r(12, 15)), [102..105]);
+        assert!(atlas.rows(&r(12, 15)).into_iter().flatten().eq(102..105));
     }
 
     #[test]
@@ -219,7 +228,7 @@ mod tests {
         let mut atlas = Atlas::default();
         atlas.learn(100, &r(10, 11), &r(10, 20));
         let mapped = [r(10, 12), r(15, 30)].into_iter().collect();
-        assert_eq!(atlas.keep(&mapped), [102..105]);
+        assert!(atlas.keep(&mapped).into_iter().flatten().eq(102..105));
         assert_eq!(atlas.runs(), [(SpaceId(0), 10, 12, 100), (SpaceId(0), 15, 20, 105)]);
     }
 

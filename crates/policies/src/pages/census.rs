@@ -88,9 +88,8 @@ impl Census {
     }
 
     fn map(&mut self, mappings: &Mappings) {
-        let of = |mapping: &tierscope_core::Mapping| {
-            (mapping.range, mapping.backing == Backing::File)
-        };
+        let of =
+            |mapping: &tierscope_core::Mapping| (mapping.range, mapping.backing == Backing::File);
         self.mappings = mappings.mappings.iter().map(of).collect();
         self.mappings.sort_unstable_by_key(|(range, _)| *range);
         self.changed = true;
@@ -277,12 +276,8 @@ impl Census {
     /// The mapping that holds a range.
     fn mapping_of(&self, range: &Range) -> Option<(Range, bool)> {
         let key = (range.space, range.start);
-        let next = self.mappings.partition_point(|(mapping, _)| (mapping.space, mapping.end) <= key);
+        let next =
+            self.mappings.partition_point(|(mapping, _)| (mapping.space, mapping.end) <= key);
         self.mappings.get(next).copied().filter(|(mapping, _)| mapping.covers(range))
-    }
-
-    /// What is mapped, by address.
-    pub(crate) fn mapped(&self) -> impl Iterator<Item = Range> + '_ {
-        self.mappings.iter().map(|(range, _)| *range)
     }
 }

@@ -134,6 +134,38 @@ impl<P: Copy + Default> Lists<P> {
         &mut self.nodes[page as usize].payload
     }
 
+    /// Makes sure that what is kept under the numbers of a huge page can be reached.
+    pub(crate) fn cover(&mut self, page: u32, pages: u32) {
+        let end = page as usize + pages as usize;
+        if end > self.nodes.len() {
+            self.nodes.resize(end, Node::default());
+        }
+    }
+
+    /// What is kept under the number of a subpage, which is no page of its own.
+    pub(crate) fn extra(&self, subpage: u32) -> &P {
+        debug_assert!(!self.knows(subpage), "{subpage} is a page");
+        &self.nodes[subpage as usize].payload
+    }
+
+    /// Likewise, to be changed.
+    pub(crate) fn extra_mut(&mut self, subpage: u32) -> &mut P {
+        debug_assert!(!self.knows(subpage), "{subpage} is a page");
+        &mut self.nodes[subpage as usize].payload
+    }
+
+    /// Another four bytes under the number of a subpage: it needs no links.
+    pub(crate) fn spare(&self, subpage: u32) -> u32 {
+        debug_assert!(!self.knows(subpage), "{subpage} is a page");
+        self.nodes[subpage as usize].next
+    }
+
+    /// Sets them.
+    pub(crate) fn set_spare(&mut self, subpage: u32, value: u32) {
+        debug_assert!(!self.knows(subpage), "{subpage} is a page");
+        self.nodes[subpage as usize].next = value;
+    }
+
     /// Pages on the list, of whatever size.
     pub(crate) fn count(&self, list: ListId) -> u32 {
         self.lists[usize::from(list.0)].count
@@ -213,23 +245,22 @@ impl<P: Copy + Default> Lists<P> {
     }
 
     /// The list's pages, from the tail on.
-    pub(crate) fn from_tail(&self, list: ListId) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn tail_first(&self, list: ListId) -> impl Iterator<Item = u32> + '_ {
         let tail = self.tail(list);
         std::iter::successors(tail, |page| some(self.nodes[*page as usize].prev))
     }
 
     /// The list's pages, from the head on.
-    pub(crate) fn from_head(&self, list: ListId) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn head_first(&self, list: ListId) -> impl Iterator<Item = u32> + '_ {
         let head = self.head(list);
         std::iter::successors(head, |page| some(self.nodes[*page as usize].next))
     }
 
-    /// Every page known, in order of number.
-    pub(crate) fn all(&self) -> impl Iterator<Item = u32> + '_ {
-        let known = |(page, node): (usize, &Node<P>)| {
-            (node.list != ListId::UNKNOWN).then_some(page as u32)
-        };
-        self.nodes.iter().enumerate().filter_map(known)
+    /// The first page known from a number on.
+    pub(crate) fn next_known(&self, from: u32) -> Option<u32> {
+        let rest = self.nodes.get(from as usize..)?;
+        let ahead = rest.iter().position(|node| node.list != ListId::UNKNOWN)?;
+        Some(from + ahead as u32)
     }
 }
 
@@ -250,8 +281,8 @@ mod tests {
     const B: ListId = ListId(1);
 
     fn on(lists: &Lists<u8>, list: ListId) -> Vec<u32> {
-        let forth: Vec<u32> = lists.from_head(list).collect();
-        let mut back: Vec<u32> = lists.from_tail(list).collect();
+        let forth: Vec<u32> = lists.head_first(list).collect();
+        let mut back: Vec<u32> = lists.tail_first(list).collect();
         back.reverse();
         assert_eq!(forth, back);
         forth

@@ -143,8 +143,14 @@ impl<T: Copy> Moves<T> {
         tag: T,
     ) -> ActionId {
         let after = if self.free(to) < range.bytes() { self.room(to).last_out } else { None };
-        let flight =
-            Flight { page: Some(page), from, to: Some(to), bytes: range.bytes(), leaves: true, tag };
+        let flight = Flight {
+            page: Some(page),
+            from,
+            to: Some(to),
+            bytes: range.bytes(),
+            leaves: true,
+            tag,
+        };
         self.rooms[usize::from(to.0)].coming += range.bytes();
         self.order(orders, (range, ActionKind::Move(to)), after, flight)
     }
@@ -170,8 +176,14 @@ impl<T: Copy> Moves<T> {
         (tier, kind): (Tier, ActionKind),
         tag: T,
     ) -> ActionId {
-        let flight =
-            Flight { page: Some(page), from: tier, to: None, bytes: range.bytes(), leaves: false, tag };
+        let flight = Flight {
+            page: Some(page),
+            from: tier,
+            to: None,
+            bytes: range.bytes(),
+            leaves: false,
+            tag,
+        };
         self.order(orders, (range, kind), None, flight)
     }
 
@@ -220,11 +232,6 @@ impl<T: Copy> Moves<T> {
         let of_page = |flight: &&mut Flight<T>| flight.page == Some(page);
         self.under_way.values_mut().filter(of_page).for_each(|flight| flight.page = None);
     }
-
-    /// Actions under way.
-    pub(crate) fn under_way(&self) -> usize {
-        self.under_way.len()
-    }
 }
 
 #[cfg(test)]
@@ -264,7 +271,7 @@ mod tests {
         let second = moves.end(&ended(out, 0, Some(Failure::Busy))).expect("ours");
         assert!(!second.done);
         assert_eq!(moves.end(&ended(out, 4096, None)), None, "an action ends once");
-        assert_eq!((moves.free(FAST), moves.under_way()), (0, 1));
+        assert_eq!((moves.free(FAST), moves.under_way.len()), (0, 1));
     }
 
     #[test]
