@@ -51,6 +51,8 @@ pub struct Trouble {
     pub every: u64,
     /// Outcomes arrive the wrong way round, and so many polls late.
     pub late: usize,
+    /// Others take memory too, or lock it: what finds no room fails, and is nobody's fault.
+    pub others: bool,
 }
 
 /// A row of pages: a mapping.

@@ -223,6 +223,10 @@ impl Relay {
         if let Some(mappings) = self.mappings.changed(ports)? {
             policy.observe(Evidence::Mappings(&mappings), orders);
         }
+        // Whoever promotes on what follows knows how much room there is.
+        if let Ok(pressure) = ports.pressure() {
+            policy.observe(Evidence::Pressure(&pressure), orders);
+        }
         if let Ok(port) = ports.samples() {
             let mut samples = Vec::new();
             port.drain(&mut samples);
@@ -237,9 +241,6 @@ impl Relay {
             let mut events = Vec::new();
             port.drain(&mut events);
             observe_some(policy, Evidence::PageEvents(&events), events.len(), orders);
-        }
-        if let Ok(pressure) = ports.pressure() {
-            policy.observe(Evidence::Pressure(&pressure), orders);
         }
         let seen = self.ended.len();
         mover.poll(&mut self.ended)?;

@@ -332,8 +332,9 @@ impl AutoTiering {
             let Some(first) = self.laps.victim(tier, LEVELS, false) else { continue };
             let bytes = self.laps.lists.bytes(first);
             let (wake, full) = if bytes > PAGE_SIZE { HUGE_POOL } else { POOL };
-            let free =
-                |moves: &Moves<()>| moves.free_soon(tier).saturating_sub(moves.high(tier)) / bytes;
+            let free = |moves: &Moves<()>| {
+                moves.free_at_last(tier).saturating_sub(moves.high(tier)) / bytes
+            };
             if free(&self.moves) > wake {
                 continue;
             }

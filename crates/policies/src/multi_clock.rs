@@ -18,9 +18,9 @@
 //!
 //! Section VII, not built there, as options: `dirty_weight` makes an access to a page that was written
 //! to count so many times on the way up; `adjust` halves the interval after a run that promoted a list's
-//! worth, and doubles it after one that promoted nothing, between `shortest` and `longest` (the rule is
-//! ours; 100 ms is the shortest interval of section V-E, and from 5 s on it saw no difference). The
-//! third, the ratio of DRAM to PM, is a matter of experiments.
+//! worth, and doubles it when a whole round of the slower tiers found no page accessed, between `shortest` and
+//! `longest` (the rule is ours; 100 ms is the shortest interval of section V-E, and from 5 s on it saw no
+//! difference). The third, the ratio of DRAM to PM, is a matter of experiments.
 //!
 //! What the paper leaves open, as decided here: pages found on a promote list are promoted without being
 //! looked at again; those that could not be promoted are looked at in the next run (transitions 11 and
@@ -29,7 +29,7 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Evidence, Failure, Orders, Outcome, PlacementView, Policy, Pressure, Setting, Tier, Time,
+    Evidence, Failure, Orders, Outcome, PlacementView, Policy, Pressure, Probe, Setting, Tier, Time,
 };
 
 use crate::clock::state::{Event, PageState, next};
@@ -142,6 +142,10 @@ pub struct MultiClock {
     next_run: Time,
     /// A run waits for the answers to its probes.
     running: bool,
+    /// Pages of slower tiers that were found accessed since the last run, and those that were not since
+    /// the last one that was, or the last change of the interval.
+    accessed: u64,
+    idle: u64,
     /// The machine cannot write back.
     no_write_back: bool,
     account: Account,
@@ -157,6 +161,8 @@ impl MultiClock {
             balances: Vec::new(),
             next_run: Time(0),
             running: false,
+            accessed: 0,
+            idle: 0,
             no_write_back: false,
             account: Account::default(),
             config,
@@ -210,7 +216,7 @@ impl MultiClock {
         for tier in self.tiers() {
             let balance = &mut self.balances[usize::from(tier.0)];
             balance.short |= self.pages.moves.shortage(tier) > 0;
-            balance.short &= self.pages.moves.free_soon(tier) < self.pages.moves.high(tier);
+            balance.short &= self.pages.moves.free_at_last(tier) < self.pages.moves.high(tier);
             if !balance.short || balance.rests {
                 continue;
             }
@@ -223,6 +229,16 @@ impl MultiClock {
                 self.finish(orders);
             }
         }
+    }
+
+    fn judge(&mut self, probes: &[Probe]) {
+        let (accessed, idle) = (&mut self.accessed, &mut self.idle);
+        self.pages.judge(probes, |clock, page, young| {
+            if clock.state(page).is_some_and(|(tier, _)| tier.0 > 0) {
+                *(if young { &mut *accessed } else { &mut *idle }) += 1;
+            }
+            clock.settle(page, young);
+        });
     }
 
     /// All bits are known: pages go up, and down.
@@ -247,12 +263,29 @@ impl MultiClock {
     }
 
     fn adjust(&mut self, promoted: u64) {
-        let wanted = match promoted {
-            0 => self.interval * 2,
-            many if many >= u64::from(self.config.scan) => self.interval / 2,
-            _ => self.interval,
-        };
+        if std::mem::take(&mut self.accessed) > 0 {
+            self.idle = 0;
+        }
+        let mut wanted = self.interval;
+        if promoted >= u64::from(self.config.scan) {
+            wanted /= 2;
+        } else if self.accessed_nothing() {
+            wanted *= 2;
+            self.idle = 0;
+        }
         self.interval = wanted.clamp(self.config.shortest, self.config.longest);
+    }
+
+    /// As many pages of slower tiers as there are were looked at in a row, and none was accessed.
+    fn accessed_nothing(&self) -> bool {
+        let count = |tier: Tier| {
+            let kinds = [Kind::Inactive, Kind::Active, Kind::Promote];
+            let lists = kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]);
+            lists
+                .map(|(kind, file)| u64::from(self.pages.clock.count(tier, kind, file)))
+                .sum::<u64>()
+        };
+        self.idle >= self.tiers().skip(1).map(count).sum::<u64>()
     }
 
     /// Everything on a tier's promote lists goes up (13). What cannot stays for the next run, or is
@@ -321,7 +354,7 @@ impl MultiClock {
     /// Frees a tier up to its high watermark, as far as cold pages are known.
     fn demote_some(&mut self, tier: Tier, orders: &mut Orders) {
         let mut freed = false;
-        while self.pages.moves.free_soon(tier) < self.pages.moves.high(tier)
+        while self.pages.moves.free_at_last(tier) < self.pages.moves.high(tier)
             && self.demote_one(tier, orders)
         {
             freed = true;
@@ -363,7 +396,7 @@ impl Policy for MultiClock {
         self.pages.census.observe(&evidence);
         match evidence {
             Evidence::Bits(probes) => {
-                self.pages.judge(probes, Clock::settle);
+                self.judge(probes);
                 self.config.costs.charge(orders, probes.len() as u64);
                 self.finish(orders);
             }
@@ -550,16 +583,18 @@ mod tests {
         assert_eq!(state(&trace, 2), (1, ActiveUnreferenced));
     }
 
-    // Section VII: nothing to promote for three runs, 1, 2, 4 and then 5 s.
+    // Section VII: nothing accessed for three runs, 1, 2, 4 and then 5 s; something, but too little for
+    // more haste; twice a list's worth.
     #[test]
     fn the_interval_adjusts_itself() {
         let config = Config { adjust: true, scan: 2, ..Config::default() };
         let mut policy = MultiClock::new(config);
         let mut intervals = Vec::new();
-        for promoted in [0, 0, 0, 1, 2, 2, 9] {
+        for (promoted, accessed) in [(0, 0), (0, 0), (0, 0), (0, 9), (1, 9), (2, 9), (9, 9)] {
+            policy.accessed = accessed;
             policy.adjust(promoted);
             intervals.push(policy.interval().as_millis());
         }
-        assert_eq!(intervals, [2000, 4000, 5000, 5000, 2500, 1250, 625]);
+        assert_eq!(intervals, [2000, 4000, 5000, 5000, 5000, 2500, 1250]);
     }
 }

@@ -254,7 +254,7 @@ impl Tpp {
         let tiers = self.pages.moves.tiers();
         for tier in self.pages.tiers().take(tiers.saturating_sub(1)) {
             let number = usize::from(tier.0);
-            let free = self.pages.moves.free_soon(tier);
+            let free = self.pages.moves.free_at_last(tier);
             let early = self.config.variant == Variant::Tpp && free < self.wanted_free(tier);
             self.woken[number] |= early || self.pages.moves.shortage(tier) > 0;
             self.woken[number] &= free < self.wanted_free(tier);
@@ -290,7 +290,7 @@ impl Tpp {
             }
             let to = Tier(tier.0 + 1);
             let mut freed = false;
-            while self.pages.moves.free_soon(tier) < self.wanted_free(tier)
+            while self.pages.moves.free_at_last(tier) < self.wanted_free(tier)
                 && let Some(page) = self.pages.clock.next_cold(tier)
             {
                 let fits = self.pages.moves.free(to) >= self.pages.clock.bytes(page);

@@ -428,7 +428,7 @@ impl Resident {
 
     /// Takes answers in: `rule` says what becomes of a page that was found young, or not. What turned
     /// out to be gone is forgotten.
-    pub(crate) fn judge(&mut self, probes: &[Probe], rule: impl Fn(&mut Clock, u32, bool)) {
+    pub(crate) fn judge(&mut self, probes: &[Probe], mut rule: impl FnMut(&mut Clock, u32, bool)) {
         for probe in probes {
             match self.clock.answered(&self.census.atlas, probe) {
                 Some((page, Answer::Young)) => rule(&mut self.clock, page, true),

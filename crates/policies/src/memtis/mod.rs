@@ -569,7 +569,7 @@ impl Memtis {
 
     /// Hot pages of slower tiers come, and cold ones make room.
     fn migrate(&mut self, orders: &mut Orders) {
-        while self.moves.free_soon(Tier(0)) < self.reserve() && self.demote(orders) {}
+        while self.moves.free_at_last(Tier(0)) < self.reserve() && self.demote(orders) {}
         for tier in (1..self.moves.tiers().min(usize::from(TIERS)) as u8).map(Tier) {
             while let Some(page) = self.pages.lists.tail(list(tier, true)) {
                 self.config.costs.charge(orders, 1);

@@ -41,6 +41,8 @@ struct Room {
     coming: u64,
     /// On their way out.
     leaving: u64,
+    /// Of these, ordered since `free` was told: they cannot be in it yet.
+    leaving_since: u64,
     /// Watermarks.
     low: u64,
     high: u64,
@@ -74,6 +76,7 @@ impl<T: Copy> Moves<T> {
             let room = &mut self.rooms[usize::from(tier.tier.0)];
             room.capacity = tier.capacity;
             room.free = tier.capacity.saturating_sub(tier.used);
+            room.leaving_since = 0;
             if !self.told {
                 (room.low, room.high) = (tier.capacity / MARKS, 2 * tier.capacity / MARKS);
             }
@@ -86,6 +89,7 @@ impl<T: Copy> Moves<T> {
         for tier in &pressure.tiers {
             if let Some(room) = self.rooms.get_mut(usize::from(tier.tier.0)) {
                 (room.free, room.low, room.high) = (tier.free, tier.low, tier.high);
+                room.leaving_since = 0;
             }
         }
     }
@@ -108,8 +112,15 @@ impl<T: Copy> Moves<T> {
         room.free.saturating_sub(room.coming)
     }
 
-    /// Bytes free once all that is under way has ended well.
+    /// Bytes that may be counted on once all that is under way has ended well. What was ordered to leave
+    /// before the machine last told what is free may have left already: it is not counted twice.
     pub(crate) fn free_soon(&self, tier: Tier) -> u64 {
+        let room = self.room(tier);
+        (room.free + room.leaving_since).saturating_sub(room.coming)
+    }
+
+    /// Bytes free once all is over, if nothing of it is yet: whoever makes room stops at this.
+    pub(crate) fn free_at_last(&self, tier: Tier) -> u64 {
         let room = self.room(tier);
         (room.free + room.leaving).saturating_sub(room.coming)
     }
@@ -130,7 +141,7 @@ impl<T: Copy> Moves<T> {
 
     /// Bytes short of the high watermark of a tier that fell to its low one; 0 if it did not.
     pub(crate) fn shortage(&self, tier: Tier) -> u64 {
-        let (free, room) = (self.free_soon(tier), self.room(tier));
+        let (free, room) = (self.free_at_last(tier), self.room(tier));
         if room.capacity > 0 && free <= room.low { room.high.saturating_sub(free) } else { 0 }
     }
 
@@ -199,6 +210,7 @@ impl<T: Copy> Moves<T> {
         if flight.leaves {
             let room = &mut self.rooms[usize::from(flight.from.0)];
             room.leaving += flight.bytes;
+            room.leaving_since += flight.bytes;
             room.last_out = Some(id);
         }
         self.under_way.insert(id, flight);
@@ -212,8 +224,9 @@ impl<T: Copy> Moves<T> {
         let done = outcome.failed == 0 && outcome.why.is_none();
         let from = &mut self.rooms[usize::from(flight.from.0)];
         if flight.leaves {
+            // What it left free is told by the machine.
             from.leaving -= flight.bytes;
-            from.free += if done { flight.bytes } else { 0 };
+            from.leaving_since = from.leaving_since.min(from.leaving);
             if from.last_out == Some(outcome.id) {
                 from.last_out = None;
             }
