@@ -22,6 +22,7 @@ mod pages;
 pub mod registry;
 pub mod settings;
 pub mod static_tiering;
+pub mod thermostat;
 pub mod tpp;
 #[cfg(test)]
 mod trace;

@@ -10,7 +10,7 @@ use tierscope_core::{Error, ErrorKind, Policy, Result};
 use crate::settings::{Settings, described, read};
 use crate::{
     amp, autotiering, hemem, hot_region, memtis, multi_clock, nimble, nimble_selection,
-    static_tiering, tpp,
+    static_tiering, thermostat, tpp,
 };
 
 /// What a policy is fed.
@@ -265,6 +265,21 @@ static ENTRIES: &[Entry] = &[
         uses: &[Need::PageEvents, Need::Pressure],
         make: made!("tpp", tpp::Config::of(tpp::Variant::Tpp), tpp::Tpp::new),
         keys: || keys_of(&mut tpp::Config::of(tpp::Variant::Tpp)),
+    },
+    Entry {
+        name: "thermostat",
+        about: "as much memory is slow as costs the target 3 %",
+        source: "Agarwal and Wenisch, ASPLOS'17",
+        tracks: "ACCESSED bits and hint faults of a sample",
+        granularity: "2 MiB",
+        promotes: "frequency: too many accesses to the slow tier",
+        demotes: "frequency: few enough accesses",
+        cost: "5 % of the fast tier's entries in 30 s, faults on 50 pages of each huge one",
+        page_bytes: None,
+        needs: &[Need::HintFaults, Need::AccessBits],
+        uses: &[Need::Pressure],
+        make: made!("thermostat", thermostat::Config::default(), thermostat::Thermostat::new),
+        keys: || keys_of(&mut thermostat::Config::default()),
     },
     Entry {
         name: "hemem",

@@ -64,6 +64,11 @@ fn tpp() {
 }
 
 #[test]
+fn thermostat() {
+    blocks("thermostat:interval=3s,slowdown=0.001", 64 << 20, 8.0);
+}
+
+#[test]
 fn hemem() {
     blocks("hemem", 1 << 30, 10.0);
     blocks("hemem:least=0", 64 << 20, 10.0);
