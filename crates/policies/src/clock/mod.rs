@@ -17,8 +17,9 @@ use tierscope_core::{
 use crate::pages::{Atlas, Census, Change, Ended, Keeper, ListId, Lists, Moves};
 use state::{Event, PageState, next};
 
-/// Lists of a tier: three kinds for anonymous pages and for pages of files, and the locked ones.
-const LISTS: u8 = 7;
+/// Lists of a tier: three kinds for anonymous pages and for pages of files, the locked ones, and one more
+/// that keeps the arithmetic cheap.
+const LISTS: u8 = 8;
 /// Tiers at most.
 const TIERS: u8 = 8;
 
@@ -119,6 +120,7 @@ impl Clock {
     }
 
     /// Tier and state of a page that is on a list of its tier and not locked.
+    #[inline]
     pub(crate) fn state(&self, page: u32) -> Option<(Tier, PageState)> {
         let on = self.lists.list_of(page)?;
         let referenced = self.has(page, flag::REFERENCED);
@@ -134,11 +136,13 @@ impl Clock {
     }
 
     /// Puts a page on the list of its state, at the head.
+    #[inline]
     pub(crate) fn put(&mut self, page: u32, tier: Tier, state: PageState) {
         if tier.0 >= TIERS {
             return;
         }
-        if self.has(page, flag::LOCKED) {
+        let flags = self.lists.payload_mut(page);
+        if *flags & flag::LOCKED != 0 {
             return self.lists.push_head(locked(tier), page);
         }
         let (kind, referenced) = match state {
@@ -149,11 +153,14 @@ impl Clock {
             PageState::ActiveReferenced => (Kind::Active, true),
             PageState::Promote => (Kind::Promote, false),
         };
-        self.set(page, flag::REFERENCED, referenced);
-        if kind != Kind::Promote {
-            self.set(page, flag::TRIED, false);
-        }
-        self.lists.push_head(list(tier, kind, self.is_file(page)), page);
+        let kept = if kind == Kind::Promote {
+            !flag::REFERENCED
+        } else {
+            !flag::REFERENCED & !flag::TRIED
+        };
+        *flags = *flags & kept | if referenced { flag::REFERENCED } else { 0 };
+        let file = *flags & flag::FILE != 0;
+        self.lists.push_head(list(tier, kind, file), page);
     }
 
     /// Likewise, at the tail.
@@ -166,7 +173,13 @@ impl Clock {
 
     /// What happened to a page on a list makes it another state of the diagram.
     pub(crate) fn happen(&mut self, page: u32, event: Event) {
-        let Some((tier, state)) = self.state(page) else { return };
+        if let Some(known) = self.state(page) {
+            self.step(page, known, event);
+        }
+    }
+
+    #[inline]
+    fn step(&mut self, page: u32, (tier, state): (Tier, PageState), event: Event) {
         let promotes = self.promotes && tier.0 > 0;
         self.put(page, tier, next(state, event, promotes));
     }
@@ -232,12 +245,10 @@ impl Clock {
     #[inline]
     fn answered(&mut self, atlas: &Atlas, probe: &Probe) -> Option<(u32, Answer)> {
         let page = atlas.page_at(probe.at)?;
-        if !self.lists.knows(page) || !self.has(page, flag::ASKED) {
-            return None;
-        }
-        self.set(page, flag::ASKED, false);
+        let flags = self.lists.known_mut(page).filter(|flags| **flags & flag::ASKED != 0)?;
+        *flags &= !flag::ASKED;
         if probe.answer.dirty {
-            self.set(page, flag::DIRTY, true);
+            *flags |= flag::DIRTY;
         }
         Some((page, probe.answer.state))
     }
@@ -251,14 +262,16 @@ impl Clock {
     /// A page was not referenced since the last scan.
     fn idle(&mut self, page: u32) {
         let Some((tier, state)) = self.state(page) else { return };
-        if state == PageState::ActiveUnreferenced && self.is_inactive_low(tier, self.is_file(page))
-        {
-            return self.happen(page, Event::Shrunk);
-        }
+        let event = match state {
+            PageState::ActiveUnreferenced if self.is_inactive_low(tier, self.is_file(page)) => {
+                Event::Shrunk
+            }
+            _ => Event::Idle,
+        };
         if state == PageState::InactiveUnreferenced {
             self.cold[usize::from(tier.0)].push_back(page);
         }
-        self.happen(page, Event::Idle);
+        self.step(page, (tier, state), event);
     }
 
     /// The next page of a tier that was just found cold, and still is.

@@ -4,7 +4,7 @@
 //! Determination" (SOSP'23), as its kernel does it (mm/htmm_core.c, htmm_sampler.c, htmm_migrater.c):
 //!
 //! - A sample adds 512 to a base page, or 1 to a huge page and 512 to the subpage. A histogram holds how
-//!   many pages of 4 KiB are in each bin of counts ([`histogram`]); a second one what it would be if there
+//!   many pages of 4 KiB are in each bin of counts (`histogram.rs`); a second one what it would be if there
 //!   were base pages only.
 //! - Every 100,000 samples the line is drawn: from the highest bin down, for as long as all fits into the
 //!   fast tier less its promotion watermark (3 %, from 100 to 1500 MB). If that fills less than 75 %, the
@@ -12,7 +12,7 @@
 //! - Every 2 million samples, or when memory grew by 10 GB, all cools: counts are halved when somebody
 //!   next comes by, and the histograms begin anew with what has been halved.
 //! - After cooling the skewness of huge pages says which ones to split, and the hits that were missed for
-//!   it say how many ([`skew`]). Only when more samples were taken than a quarter of the accessed pages
+//!   it say how many (`skew.rs`). Only when more samples were taken than a quarter of the accessed pages
 //!   and than the fast tier's pages; at most 50 a pass, the most skewed first; never again if the last
 //!   splits improved hits by less than 3 %.
 //! - kmigraterd, every 500 ms: hot pages come. The fast tier keeps 2 % free (50 to 1000 MB) and what is to

@@ -102,6 +102,13 @@ impl<P: Copy + Default> Lists<P> {
         self.nodes.get(page as usize).is_some_and(|node| node.list != ListId::UNKNOWN)
     }
 
+    /// What is kept of a page, if it is known.
+    #[inline]
+    pub(crate) fn known_mut(&mut self, page: u32) -> Option<&mut P> {
+        let node = self.nodes.get_mut(page as usize)?;
+        (node.list != ListId::UNKNOWN).then_some(&mut node.payload)
+    }
+
     /// Pages known, of whatever size.
     pub(crate) fn known(&self) -> u64 {
         self.known
@@ -208,13 +215,28 @@ impl<P: Copy + Default> Lists<P> {
     /// To the head of a list, off the one that it was on.
     #[inline]
     pub(crate) fn push_head(&mut self, list: ListId, page: u32) {
-        let head = self.lists[usize::from(list.0)].head;
+        let List { head, tail, .. } = self.lists[usize::from(list.0)];
         if head == page {
             return;
+        }
+        if tail == page {
+            return self.rotate(list);
         }
         self.take(page);
         let head = self.lists[usize::from(list.0)].head;
         self.put(list, (NIL, page, head));
+    }
+
+    /// The tail of a list of two and more becomes its head: what a clock's hand does all the time.
+    #[inline]
+    fn rotate(&mut self, list: ListId) {
+        let ends = &mut self.lists[usize::from(list.0)];
+        let (head, page) = (ends.head, ends.tail);
+        let tail = std::mem::replace(&mut self.nodes[page as usize].prev, NIL);
+        (ends.head, ends.tail) = (page, tail);
+        self.nodes[page as usize].next = head;
+        self.nodes[tail as usize].next = NIL;
+        self.nodes[head as usize].prev = page;
     }
 
     /// To the tail of a list, off the one that it was on.
