@@ -76,11 +76,11 @@ pub(crate) struct Clock {
 
 impl Clock {
     /// Bytes that a tracked page of 4 KiB takes.
-    pub(crate) const PAGE_BYTES: usize = Lists::<u8>::PAGE_BYTES;
+    pub(crate) const PAGE_BYTES: usize = Lists::<u8>::TRAILED_BYTES;
 
     pub(crate) fn new(promotes: bool, dirty_weight: u8) -> Self {
         Self {
-            lists: Lists::new(usize::from(LISTS * TIERS)),
+            lists: Lists::with_trails(usize::from(LISTS * TIERS)),
             promotes,
             dirty_weight: dirty_weight.max(1),
             ratio: [1; TIERS as usize],
@@ -222,7 +222,7 @@ impl Clock {
     ) -> u64 {
         let mut pages = std::mem::take(&mut self.scratch);
         pages.clear();
-        pages.extend(self.lists.tail_first(list(tier, kind, file)).take(most as usize));
+        self.lists.gather_tail(list(tier, kind, file), most, &mut pages);
         let met = pages.len() as u64;
         for page in &pages {
             if kind == Kind::Promote && !self.has(*page, flag::TRIED) {
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_takes_twelve_bytes() {
-        assert_eq!(Clock::PAGE_BYTES, 12);
+    fn a_page_takes_sixteen_bytes() {
+        assert_eq!(Clock::PAGE_BYTES, 16);
     }
 }

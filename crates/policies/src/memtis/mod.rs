@@ -461,14 +461,15 @@ impl Memtis {
         }
     }
 
-    /// Pages of 4 KiB that may be hot: the fast tier less its promotion watermark.
+    /// Pages of 4 KiB that may be hot: the fast tier less its promotion watermark, which on machines
+    /// smaller than the source's is no more than an eighth of it.
     fn room(&self) -> u64 {
         let capacity = self.moves.capacity(Tier(0));
         let mark = (capacity / 100 * 3).clamp(100 * MIB, 1500 * MIB).min(capacity / 8);
         (capacity - mark) / PAGE_SIZE
     }
 
-    /// What the fast tier keeps free.
+    /// What the fast tier keeps free: its demotion watermark, no more than a sixteenth.
     fn reserve(&self) -> u64 {
         let capacity = self.moves.capacity(Tier(0));
         (capacity / 100 * 2).clamp(50 * MIB, 1000 * MIB).min(capacity / 16)
@@ -744,7 +745,8 @@ mod tests {
         assert_eq!((pages.is_hot(50), pages.is_hot(3)), (true, false));
     }
 
-    // Six samples cool after eight: 3 * 512 of page 0 become 1 * 512 + 256, and the histograms hold all.
+    // The fourth sample makes all cool: 3 * 512 of page 0 become 768, 512 of page 1 become 256, and the
+    // histograms hold every page once.
     #[test]
     fn golden_all_cools() {
         let config = Config { adapt: 4, cool: 4, ..Config::default() };
