@@ -17,6 +17,10 @@
 //! - A region about which its instrument is not sure ([`tierscope_core::CONFIRMED`]) is looked at page by
 //!   page before it moves ([`verify`]): one young entry of an upper level says little about 512 below.
 //! - What failed to move is left alone for a while.
+//!
+//! Hits of each window are added up, so windows must not count anything twice. An instrument that itself
+//! counts over the 120 s, as `pebs` in its variant *patient* does, wants `history` no longer than a window:
+//! then its last word counts alone.
 
 mod history;
 mod parts;
@@ -451,6 +455,18 @@ mod tests {
         assert_eq!(trace.ordered(), ["1024→0", "512→0", "0→0"]);
         let actions = trace.machine.actions();
         assert_eq!(actions.iter().map(|action| action.range.bytes() >> 20).sum::<u64>(), 6);
+    }
+
+    // A history of one window: four accesses now and four in the next window are not eight.
+    #[test]
+    fn golden_an_instrument_may_count_itself() {
+        let config = Config { history: Duration::from_millis(200), ..Config::default() };
+        let mut trace = trace(config, [4, 8], 1);
+        all_in_slow(&mut trace, 1);
+        trace.seconds(3, |_| touches(0, 4));
+        assert_eq!(trace.orders(), 0);
+        trace.seconds(1, |_| touches(0, 5));
+        assert_eq!(trace.ordered(), ["0→0"]);
     }
 
     #[test]
