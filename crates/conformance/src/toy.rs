@@ -198,6 +198,7 @@ impl Toy {
             state: if young { State::Young } else { State::Old },
             reached: Some(level),
             kind: if level == leaf { LeafKind::Page } else { LeafKind::Table },
+            dirty: false,
         }
     }
 }

@@ -111,7 +111,7 @@ pub fn tier(
     sink: &mut dyn Sink,
 ) -> Result<Ended> {
     let mut watch = MappingWatch::new(course.mappings_age);
-    let mut relay = Relay::new(budget);
+    let mut relay = Relay::new(budget, course.mappings_age);
     let mut next_tick = ports.now();
     loop {
         let step = instrument.step(ports)?;
@@ -176,7 +176,8 @@ impl MappingWatch {
 
     fn changed(&mut self, ports: &mut dyn Ports) -> Result<Option<Arc<Mappings>>> {
         let now = ports.mappings(self.max_age)?;
-        let same = self.last.as_ref().is_some_and(|last| last.same_layout(&now));
+        let same = |last: &Arc<Mappings>| Arc::ptr_eq(last, &now) || last.same_layout(&now);
+        let same = self.last.as_ref().is_some_and(same);
         if same {
             return Ok(None);
         }
@@ -188,6 +189,7 @@ impl MappingWatch {
 /// Relays orders to the ports and the mover, and their answers to the policy.
 struct Relay {
     budget: Budget,
+    mappings: MappingWatch,
     orders: Orders,
     spare: Orders,
     issued: Vec<Action>,
@@ -199,9 +201,10 @@ struct Relay {
 const ROUNDS: usize = 8;
 
 impl Relay {
-    fn new(budget: Budget) -> Self {
+    fn new(budget: Budget, mappings_age: Duration) -> Self {
         Self {
             budget,
+            mappings: MappingWatch::new(mappings_age),
             orders: Orders::default(),
             spare: Orders::default(),
             issued: Vec::new(),
@@ -217,6 +220,13 @@ impl Relay {
         mover: &mut dyn Mover,
     ) -> Result<()> {
         let orders = &mut self.orders;
+        if let Some(mappings) = self.mappings.changed(ports)? {
+            policy.observe(Evidence::Mappings(&mappings), orders);
+        }
+        // Whoever promotes on what follows knows how much room there is.
+        if let Ok(pressure) = ports.pressure() {
+            policy.observe(Evidence::Pressure(&pressure), orders);
+        }
         if let Ok(port) = ports.samples() {
             let mut samples = Vec::new();
             port.drain(&mut samples);
@@ -231,9 +241,6 @@ impl Relay {
             let mut events = Vec::new();
             port.drain(&mut events);
             observe_some(policy, Evidence::PageEvents(&events), events.len(), orders);
-        }
-        if let Ok(pressure) = ports.pressure() {
-            policy.observe(Evidence::Pressure(&pressure), orders);
         }
         let seen = self.ended.len();
         mover.poll(&mut self.ended)?;

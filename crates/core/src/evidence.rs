@@ -1,6 +1,6 @@
 //! What a target gives away about its memory.
 
-use crate::{Addr, Outcome, Probe, Range, RuleId, Snapshot, Tier, Time};
+use crate::{Addr, Mappings, Outcome, Probe, Range, RuleId, Snapshot, Tier, Time};
 
 /// Whether an access read or wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,6 +96,8 @@ pub struct Pressure {
 /// Evidence for a policy: borrowed for the call, never kept.
 #[derive(Clone, Copy, Debug)]
 pub enum Evidence<'a> {
+    /// What the target has mapped: before the first tick, and whenever it changed.
+    Mappings(&'a Mappings),
     /// An instrument's snapshot.
     Regions(&'a Snapshot),
     /// Answers to probes that the policy ordered.

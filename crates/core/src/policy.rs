@@ -7,6 +7,9 @@ use crate::{Action, Evidence, Orders, Outcome, Range, Result, Setting, Time};
 pub struct Tier(pub u8);
 
 /// A page in page-granular policies: dense, given by the machine, reused after a free.
+///
+/// Within a mapping numbers follow addresses: the page that begins `n` times 4 KiB further on has a
+/// number greater by `n`. A huge page goes by the number of its first 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(pub u32);
 

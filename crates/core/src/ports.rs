@@ -111,6 +111,9 @@ pub struct Judged {
     pub reached: Option<Level>,
     /// What the entry is.
     pub kind: LeafKind,
+    /// DIRTY of the entry, where it is a leaf and the machine tells: it was written to since it was
+    /// mapped or written back. Nothing here clears it.
+    pub dirty: bool,
 }
 
 /// One entry to look at, and the answer.

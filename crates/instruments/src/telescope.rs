@@ -638,7 +638,10 @@ mod tests {
 
     #[test]
     fn what_one_look_settles_is_not_split() {
-        let answer = |kind| Judged { state: State::Old, reached: Some(Level::PMD), kind };
+        let answer = |kind| {
+            let (state, reached) = (State::Old, Some(Level::PMD));
+            Judged { state, reached, kind, dirty: false }
+        };
         let judge = |kind, start, end| {
             let mut zone = Zone::new(r(start, end));
             let mut probe = Probe::test(a(start), Level::PMD);

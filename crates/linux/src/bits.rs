@@ -108,7 +108,7 @@ fn answer(probe: &abi::Probe) -> Judged {
         abi::KIND_SPECIAL => LeafKind::Special,
         _ => LeafKind::None,
     };
-    Judged { state, reached: Level::new(probe.reached), kind }
+    Judged { state, reached: Level::new(probe.reached), kind, dirty: false }
 }
 
 impl AccessBits for Bits {

@@ -31,6 +31,7 @@ impl Machine {
             state: if young { State::Young } else { State::Old },
             reached: Some(level),
             kind: if level == Level::PTE { LeafKind::Page } else { LeafKind::Table },
+            dirty: false,
         }
     }
 

@@ -5,7 +5,7 @@ use tierscope_core::{
     Result, ScanMode, ScanStats, State,
 };
 use tierscope_hw::Root;
-use tierscope_hw::entry::{ACCESSED, FRAME_MASK, HUGE};
+use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, HUGE};
 use tierscope_hw::entry_address;
 
 use super::machine::{Machine, duration};
@@ -94,7 +94,7 @@ fn judge(os: &mut Os, probe: &Probe) -> Judged {
     let found = os.tables.locate(space.root, probe.at.at, probe.level);
     let reached = Some(found.level);
     if found.entry == 0 {
-        return Judged { state: State::Absent, reached, kind: LeafKind::None };
+        return Judged { state: State::Absent, reached, ..Judged::default() };
     }
     let young = found.entry & ACCESSED != 0;
     if young && probe.op == ProbeOp::TestAndClear {
@@ -105,7 +105,8 @@ fn judge(os: &mut Os, probe: &Probe) -> Judged {
         (true, Level::PUD) => LeafKind::Hugetlb,
         (true, _) => LeafKind::Page,
     };
-    Judged { state: if young { State::Young } else { State::Old }, reached, kind }
+    let dirty = found.is_leaf() && found.entry & DIRTY != 0;
+    Judged { state: if young { State::Young } else { State::Old }, reached, kind, dirty }
 }
 
 /// A scan under way.

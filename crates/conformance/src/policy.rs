@@ -1,0 +1,385 @@
+//! What every policy must do, on whatever evidence.
+
+use std::time::Duration;
+
+use tierscope_core::drive::{Course, Sink, Window, tier};
+use tierscope_core::{
+    Access, Action, ActionId, ActionKind, Addr, Budget, Evidence, Failure, HintFault, Level,
+    Mapping, Mappings, Orders, Outcome, PageEvent, PageEventKind, PageId, PlacementView, Policy,
+    Pressure, Probe, Range, Region, Result, Rng, RuleId, Sample, Snapshot, Space, SpaceId, State,
+    Tier, TierPressure, TierUse, Time,
+};
+
+use crate::tiers::{Size, Tiered, Trouble};
+use crate::toy::{Workload, idle, random_touches};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// What a policy promises by its nature, where policies differ.
+#[derive(Clone, Copy, Debug)]
+pub struct Traits {
+    /// Seconds after which a hot set that lies in the slow tier, with room in the fast one, has come
+    /// over by half; `None` for a policy that brings nothing over.
+    pub promotes: Option<f64>,
+    /// Bytes of the mapping that the suite works on.
+    pub mapped: u64,
+    /// The mapping has huge pages.
+    pub huge: bool,
+}
+
+/// Half within ten seconds, 64 MiB of small pages.
+impl Default for Traits {
+    fn default() -> Self {
+        Self { promotes: Some(10.0), mapped: 64 * MIB, huge: false }
+    }
+}
+
+/// Runs the whole suite. `make` builds the policy afresh, with the same seed each time.
+///
+/// # Panics
+/// With what was violated.
+pub fn conforms(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
+    an_idle_workload_moves_nothing(make, traits);
+    every_order_makes_sense(make, traits);
+    same_seed_same_orders(make, traits);
+    work_is_charged(make, traits);
+    what_is_hot_comes_over(make, traits);
+    survives_failures(make, traits);
+    survives_changes_of_layout(make, traits);
+    survives_any_evidence(make);
+}
+
+/// Nobody looks at the windows.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn window(&mut self, _: &Window<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Drives a policy on a machine for some seconds of virtual time.
+///
+/// # Panics
+/// If something fails.
+pub fn run(machine: &mut Tiered, policy: &mut dyn Policy, trouble: Trouble, seconds: f64) {
+    let (mut mover, mut oracle) = (machine.mover(trouble), machine.oracle());
+    let until = Time(0) + Duration::from_secs_f64(seconds);
+    let budget = Budget { bytes: u64::MAX };
+    let course = Course::until(until);
+    tier(machine, &mut oracle, policy, &mut mover, budget, &course, &mut Nobody)
+        .expect("the policy runs");
+}
+
+fn mapped(traits: &Traits) -> Range {
+    Range::new(SpaceId(0), GIB, GIB + traits.mapped)
+}
+
+/// A sixteenth of the mapping, from its middle on.
+fn hot(traits: &Traits) -> Range {
+    let range = mapped(traits);
+    let start = range.start + range.bytes() / 2;
+    Range { start, end: start + range.bytes() / 16, ..range }
+}
+
+/// Touches a second: each hot page forty times, within what a test has time for.
+fn rate(traits: &Traits) -> u64 {
+    (hot(traits).bytes() / 4096 * 40).min(30_000)
+}
+
+/// Tiers that hold a quarter of the mapping, and all of it in every further one.
+fn sizes(traits: &Traits, tiers: usize) -> Vec<Size> {
+    let pages = traits.mapped / 4096;
+    (0..tiers).map(|tier| Size::of(if tier == 0 { pages / 4 } else { pages + pages / 8 })).collect()
+}
+
+/// A machine whose memory is filled in order of address.
+fn filled(traits: &Traits, tiers: usize, workload: Workload) -> Tiered {
+    let range = mapped(traits);
+    let mut machine = Tiered::new(&sizes(traits, tiers), &[range], traits.huge, workload);
+    machine.fill(&range);
+    machine
+}
+
+fn busy(traits: &Traits, tiers: usize) -> Tiered {
+    let rate = rate(traits);
+    filled(traits, tiers, random_touches(&[hot(traits)], rate, 11))
+}
+
+fn assert_sound(machine: &Tiered) {
+    let faults = machine.faults();
+    assert!(faults.is_empty(), "{} faults, first: {}", faults.len(), faults[0]);
+}
+
+/// Nothing was touched since it was filled, and every tier is above its low watermark.
+fn an_idle_workload_moves_nothing(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
+    let range = mapped(traits);
+    let half = Range { end: range.start + range.bytes() / 8, ..range };
+    let rest = Range { start: range.start + range.bytes() / 2, ..range };
+    let mut machine = Tiered::new(&sizes(traits, 2), &[range], traits.huge, idle());
+    machine.fill(&half);
+    machine.fill(&rest);
+    machine.place(&rest, Tier(1));
+    run(&mut machine, &mut *make(), Trouble::default(), 20.0);
+    assert_eq!(machine.actions(), [], "nothing was touched");
+    assert_sound(&machine);
+}
+
+fn every_order_makes_sense(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
+    for tiers in [2, 3] {
+        let mut machine = busy(traits, tiers);
+        run(&mut machine, &mut *make(), Trouble::default(), 8.0);
+        assert_sound(&machine);
+        let used: u64 = machine.used().iter().sum();
+        assert_eq!(used, traits.mapped / 4096, "nothing had to be given back");
+    }
+}
+
+fn same_seed_same_orders(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
+    let once = || {
+        let mut machine = busy(traits, 2);
+        run(&mut machine, &mut *make(), Trouble::default(), 6.0);
+        (machine.actions(), machine.work())
+    };
+    assert_eq!(once(), once());
+}
+
+fn work_is_charged(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
+    let mut machine = busy(traits, 2);
+    run(&mut machine, &mut *make(), Trouble::default(), 6.0);
+    let free = traits.promotes.is_none() && machine.actions().is_empty();
+    assert!(free || machine.work() > Duration::ZERO, "nothing is free");
+}
+
+/// A sixteenth of the memory is hot, lies in the slow tier, and the fast one has room for it.
+fn what_is_hot_comes_over(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
+    let Some(seconds) = traits.promotes else { return };
+    let range = mapped(traits);
+    let rate = rate(traits);
+    let workload = random_touches(&[hot(traits)], rate, 11);
+    let mut machine = Tiered::new(&sizes(traits, 2), &[range], traits.huge, workload);
+    let rest = Range { start: range.start + range.bytes() / 8, ..range };
+    machine.fill(&rest);
+    machine.place(&rest, Tier(1));
+    run(&mut machine, &mut *make(), Trouble::default(), seconds);
+    assert_sound(&machine);
+    let there = tierscope_core::PlacementView::resident(&machine, &hot(traits), Tier(0));
+    let share = there as f64 / hot(traits).bytes() as f64;
+    assert!(share >= 0.5, "{share:.3} of the hot set is in the fast tier after {seconds} s");
+}
+
+/// Outcomes that fail, each for another reason, late and in the wrong order.
+fn survives_failures(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
+    for trouble in [
+        Trouble { every: 3, ..Trouble::default() },
+        Trouble { every: 1, ..Trouble::default() },
+        Trouble { late: 40, ..Trouble::default() },
+        Trouble { every: 2, late: 17, ..Trouble::default() },
+    ] {
+        let mut machine = busy(traits, 2);
+        run(&mut machine, &mut *make(), trouble, 5.0);
+        assert_sound(&machine);
+    }
+}
+
+/// Mappings come and go, and new ones bear old addresses.
+fn survives_changes_of_layout(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
+    let before = mapped(traits);
+    let next = Range::new(SpaceId(0), before.end + GIB, before.end + GIB + traits.mapped / 4);
+    let other = Range::new(SpaceId(1), GIB, GIB + traits.mapped / 4);
+    let second = |n: u64| Time(n * 1_000_000_000);
+    let workload = random_touches(&[hot(traits), next, other], 30_000, 5);
+    let mut machine = Tiered::new(&sizes(traits, 2), &[before], traits.huge, workload)
+        .with_layout(second(3), vec![before, next])
+        .with_layout(second(5), vec![next, other])
+        .with_layout(second(7), vec![before, other]);
+    machine.fill(&before);
+    let page = Range { end: before.start + 2 * MIB, ..before };
+    machine.tell(page, PageEventKind::Locked);
+    machine.tell(page, PageEventKind::FileAccess(Access::Store));
+    let others = Trouble { others: true, ..Trouble::default() };
+    run(&mut machine, &mut *make(), others, 10.0);
+    assert_sound(&machine);
+}
+
+/// A view that makes up what it says.
+struct Liar(Vec<TierUse>, u64);
+
+impl Liar {
+    fn draw(&self, salt: u64, bound: u64) -> u64 {
+        Rng::seeded(self.1 ^ salt.wrapping_mul(0x9e37_79b9)).below(bound)
+    }
+}
+
+impl PlacementView for Liar {
+    fn tiers(&self) -> &[TierUse] {
+        &self.0
+    }
+
+    fn tier_of(&self, page: PageId) -> Option<Tier> {
+        let tier = self.draw(page.0.into(), 4);
+        (tier < 3).then_some(Tier(tier as u8))
+    }
+
+    fn page_at(&self, range: &Range) -> Option<PageId> {
+        (self.draw(range.start, 3) > 0).then_some(PageId((range.start >> 12) as u32 % 40_000))
+    }
+
+    fn range_of(&self, page: PageId) -> Option<Range> {
+        let start = u64::from(page.0) << 12;
+        (self.draw(!u64::from(page.0), 5) > 0)
+            .then(|| Range::new(SpaceId(page.0 % 2), start, start + 4096))
+    }
+
+    fn resident(&self, range: &Range, tier: Tier) -> u64 {
+        self.draw(range.start + u64::from(tier.0), range.bytes().max(1))
+    }
+}
+
+/// Evidence of all kinds, made up and in any order: the policy may think what it wants, but it does not
+/// break, and its orders can be read.
+fn survives_any_evidence(make: &dyn Fn() -> Box<dyn Policy>) {
+    for seed in 0..4 {
+        let mut rng = Rng::seeded(seed);
+        let mut policy = make();
+        let mut orders = Orders::default();
+        let mut issued = 0;
+        for step in 0..400u64 {
+            match rng.below(12) {
+                0 | 1 => {
+                    let tier = |n: u8| TierUse {
+                        tier: Tier(n),
+                        capacity: (64 * MIB) << n,
+                        used: Rng::seeded(seed + u64::from(n)).below(64 * MIB),
+                    };
+                    let view = Liar((0..3).map(tier).collect(), seed ^ step);
+                    let now = Time(step * 100_000_000);
+                    let _ = policy.tick(now, &view, &mut orders);
+                }
+                kind => invent(kind, &mut rng, step, &mut *policy, &mut orders),
+            }
+            for action in &orders.actions {
+                assert_eq!(action.id, ActionId(issued), "numbers are dense");
+                assert!(!action.range.is_empty(), "{action:?}");
+                issued += 1;
+            }
+            let mut answers = std::mem::take(&mut orders.probes);
+            for probe in &mut answers {
+                let states =
+                    [State::Young, State::Old, State::Unmapped, State::Gone, State::Absent];
+                probe.answer.state = states[rng.below(5) as usize];
+            }
+            let actions = std::mem::take(&mut orders.actions);
+            orders.clear();
+            // Answers are lost, or come.
+            if rng.below(4) > 0 {
+                policy.observe(Evidence::Bits(&answers), &mut orders);
+            }
+            conclude(&actions, &mut rng, &mut *policy, &mut orders);
+            issued_before_next(&mut orders, &mut issued);
+        }
+    }
+}
+
+/// Orders that came out of answers.
+fn issued_before_next(orders: &mut Orders, issued: &mut u64) {
+    for action in orders.actions.drain(..) {
+        assert_eq!(action.id, ActionId(*issued), "numbers are dense");
+        *issued += 1;
+    }
+    orders.clear();
+}
+
+fn conclude(actions: &[Action], rng: &mut Rng, policy: &mut dyn Policy, orders: &mut Orders) {
+    let mut outcomes = Vec::new();
+    for action in actions {
+        let bytes = action.range.bytes();
+        let done = [0, bytes, bytes / 2][rng.below(3) as usize];
+        let why = (done < bytes && rng.below(2) > 0).then_some(Failure::NoRoom);
+        outcomes.push(Outcome { id: action.id, time: Time(0), done, failed: bytes - done, why });
+    }
+    outcomes.push(Outcome {
+        id: ActionId(rng.below(1000)),
+        time: Time(0),
+        done: 0,
+        failed: 1,
+        why: Some(Failure::Gone),
+    });
+    outcomes.reverse();
+    policy.observe(Evidence::Outcomes(&outcomes), orders);
+}
+
+fn invent(kind: u64, rng: &mut Rng, step: u64, policy: &mut dyn Policy, orders: &mut Orders) {
+    let now = Time(step * 100_000_000);
+    let space = SpaceId(rng.below(2) as u32);
+    let start = rng.below(30_000) << 12;
+    let range = Range::new(space, start, start + (rng.below(600) << 12));
+    let at = Addr { space, at: start + rng.below(4096) };
+    let access = if rng.below(2) > 0 { Access::Load } else { Access::Store };
+    match kind {
+        2 => {
+            let backing = tierscope_core::Backing::Anonymous;
+            let name: std::sync::Arc<str> = "".into();
+            let range = Range { end: range.start + (8 << 20), ..range };
+            let mapping = Mapping { range, backing, name: name.clone(), writable: true };
+            let spaces = vec![Space { id: space, name }];
+            let mappings = Mappings { taken: now, spaces, mappings: vec![mapping] };
+            policy.observe(Evidence::Mappings(&mappings), orders);
+        }
+        3 => {
+            let region = Region {
+                range,
+                hits: rng.below(60) as f32,
+                samples: rng.below(50) as u32,
+                age: rng.below(9) as u32,
+                level: None,
+                confidence: rng.below(3) as f32 / 2.0,
+            };
+            let regions = if range.is_empty() { vec![] } else { vec![region] };
+            let snapshot = Snapshot { start: now, end: now, samples: 40, regions };
+            policy.observe(Evidence::Regions(&snapshot), orders);
+        }
+        4 => {
+            let mut probe = Probe::test(at, Level::PTE);
+            probe.answer.state = State::Young;
+            policy.observe(Evidence::Bits(&[probe, probe]), orders);
+        }
+        5 => {
+            let tier = Some(Tier(rng.below(9) as u8));
+            let sample = Sample { time: now, at, access, core: 0, tier };
+            policy.observe(Evidence::Samples(&[sample; 3]), orders);
+        }
+        6 => {
+            let armed = Time(rng.below(now.0 + 1));
+            let fault = HintFault { time: now, armed, at, access, core: 0 };
+            policy.observe(Evidence::Faults(&[fault; 2]), orders);
+        }
+        7 | 8 => {
+            let kinds = [
+                PageEventKind::Allocated(Tier(rng.below(3) as u8)),
+                PageEventKind::Freed,
+                PageEventKind::Locked,
+                PageEventKind::Unlocked,
+                PageEventKind::FileAccess(access),
+            ];
+            let kind = kinds[rng.below(5) as usize];
+            policy.observe(Evidence::PageEvents(&[PageEvent { time: now, range, kind }]), orders);
+        }
+        9 => policy.observe(Evidence::Counters(RuleId(rng.below(3) as u32), &[1, 2]), orders),
+        10 => {
+            let free = rng.below(64 * MIB);
+            let tier =
+                |n: u64| TierPressure { tier: Tier(n as u8), free, low: 4 * MIB, high: 8 * MIB };
+            let tiers = (0..rng.below(4)).map(tier).collect();
+            policy.observe(Evidence::Pressure(&Pressure { tiers, stalled: 0.3 }), orders);
+        }
+        _ => policy.observe(Evidence::Outcomes(&[]), orders),
+    }
+}
+
+/// Whether an action promotes to the fastest tier.
+#[must_use]
+pub fn promotes(action: &Action) -> bool {
+    action.kind == ActionKind::Move(Tier(0))
+}

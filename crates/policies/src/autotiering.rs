@@ -1,0 +1,506 @@
+//! AutoTiering: hint faults bring pages up; with an eight-bit history of each, the coldest make room.
+//!
+//! Source: Kim, Choe and Ahn, "Exploring the Design Space of Page Management for Multi-Tiered Memory
+//! Systems" (USENIX ATC'21), as its kernel does it (mm/page_balancing.c, migrate.c, mprotect.c).
+//!
+//! - Memory is armed in turn ([`crate::arming`]), all tiers. A page's history is 8 bits, all set at
+//!   first. Each time the hand comes by, it is shifted: a 1 if the page faulted since it was armed, else
+//!   a 0. Its level is the number of bits set, 0 to 8.
+//! - LAP lists, one for each level of each tier but the lowest: a page that was accessed goes to the
+//!   tail of its level's, else to the head. Victims come from the head of the lowest level.
+//! - A page of a slower tier that faults is to come up. A tier takes it that has its high watermark and
+//!   the page's size free.
+//! - *CPM* (conservative) then looks at the next tier below that is still faster than the page's own, and
+//!   gives up. *OPM* (opportunistic) fails if the page's level is not above the lowest that has a page;
+//!   else it demotes one page of a file, and this fault promotes nothing, or, where there is none, the
+//!   first page of the lowest levels below the page's own, and promotes; failing that, it does as CPM.
+//! - OPM in the background: when no more than 4 pages (3 huge ones) are free above the high watermark,
+//!   victims go until it is 16 (4).
+//!
+//! One node a tier: what the source does among the nodes of a tier has nothing to do here.
+
+use std::time::Duration;
+
+use tierscope_core::{
+    Addr, Evidence, HintFault, Orders, PAGE_SIZE, PlacementView, Policy, Pressure, Range, Setting,
+    Tier, Time,
+};
+
+use crate::arming::{self, Arming};
+use crate::cost::Costs;
+use crate::pages::{Census, Change, Keeper, ListId, Lists, Moves};
+use crate::settings::{Settings, Visit, recorded};
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Conservative promotion and migration.
+    Cpm,
+    /// Opportunistic promotion and migration.
+    Opm,
+}
+
+/// Settings of the policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Which of the two.
+    pub variant: Variant,
+    /// How memory is armed.
+    pub arming: arming::Config,
+    /// Pages looked up at each tick on a machine that does not tell of new ones.
+    pub census: u64,
+    /// What its work costs.
+    pub costs: Costs,
+}
+
+impl Config {
+    /// 256 MB a second, as the source.
+    #[must_use]
+    pub fn of(variant: Variant) -> Self {
+        let arming = arming::Config::default();
+        Self { variant, arming, census: 65_536, costs: Costs::default() }
+    }
+}
+
+impl Settings for Config {
+    fn visit(&mut self, each: &mut dyn Visit) {
+        self.arming.visit(each);
+        let about = "pages looked up at a tick where the machine does not tell of new ones";
+        each.value("census", about, &mut self.census);
+        self.costs.visit(each);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.arming.check()
+    }
+}
+
+/// Levels of a history of eight bits.
+const LEVELS: u8 = 9;
+/// Lists of a tier: each level, for anonymous pages and for pages of files; and the locked ones.
+const LISTS: u8 = 2 * LEVELS + 1;
+const TIERS: u8 = 8;
+/// Free pages that wake the background demotion, and up to which it goes, by size.
+const POOL: (u64, u64) = (4, 16);
+const HUGE_POOL: (u64, u64) = (3, 4);
+
+/// What is kept of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kept {
+    history: u8,
+    flags: u8,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { history: 0xff, flags: 0 }
+    }
+}
+
+const ARMED: u8 = 1;
+const FILE: u8 = 2;
+const LOCKED: u8 = 4;
+
+impl Kept {
+    fn has(self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The hand comes by: what happened since it came last is shifted in.
+    fn pass(&mut self) {
+        let accessed = !self.has(ARMED);
+        self.history = self.history << 1 | u8::from(accessed);
+        self.flags |= ARMED;
+    }
+}
+
+/// Where a page goes on the LAP list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Head,
+    Tail,
+}
+
+/// The LAP lists of all tiers. The lowest tier's pages are on lists too, which nobody reads.
+#[derive(Clone, Debug)]
+struct Laps {
+    lists: Lists<Kept>,
+    /// Actions of these pages are nobody's any more.
+    gone: Vec<u32>,
+}
+
+impl Laps {
+    fn list(tier: Tier, level: u8, file: bool) -> ListId {
+        ListId(tier.0 * LISTS + 2 * level + u8::from(file))
+    }
+
+    fn level(&self, page: u32) -> u8 {
+        self.lists.payload(page).history.count_ones() as u8
+    }
+
+    fn tier(&self, page: u32) -> Option<Tier> {
+        self.lists.list_of(page).map(|list| Tier(list.0 / LISTS))
+    }
+
+    fn put(&mut self, page: u32, tier: Tier, end: End) {
+        if tier.0 >= TIERS {
+            return;
+        }
+        let kept = *self.lists.payload(page);
+        if kept.has(LOCKED) {
+            return self.lists.push_tail(ListId(tier.0 * LISTS + LISTS - 1), page);
+        }
+        let list = Self::list(tier, self.level(page), kept.has(FILE));
+        match end {
+            End::Head => self.lists.push_head(list, page),
+            End::Tail => self.lists.push_tail(list, page),
+        }
+    }
+
+    fn is_locked(&self, page: u32) -> bool {
+        self.lists.payload(page).has(LOCKED)
+    }
+
+    /// The first page of the lowest level of a tier below `below`.
+    fn victim(&self, tier: Tier, below: u8, file: bool) -> Option<u32> {
+        (0..below.min(LEVELS)).find_map(|level| self.lists.head(Self::list(tier, level, file)))
+    }
+
+    /// The lowest level that has a page.
+    fn lowest(&self, tier: Tier) -> u8 {
+        let any = |level: &u8| {
+            [false, true]
+                .iter()
+                .any(|file| self.lists.head(Self::list(tier, *level, *file)).is_some())
+        };
+        (0..LEVELS).find(any).unwrap_or(LEVELS)
+    }
+}
+
+impl Keeper for Laps {
+    fn order_of(&self, page: u32) -> Option<u8> {
+        self.lists.knows(page).then(|| self.lists.order(page))
+    }
+
+    fn reserve(&mut self, pages: u32) {
+        self.lists.reserve(pages);
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Seen { page, order, tier, file } => {
+                if !self.lists.knows(page) {
+                    self.lists.add(page, order);
+                    self.lists.payload_mut(page).flags = if file { FILE } else { 0 };
+                    self.put(page, tier, End::Tail);
+                } else if self.tier(page).is_some_and(|known| known != tier) {
+                    self.put(page, tier, End::Tail);
+                }
+            }
+            Change::Gone { page } if self.lists.knows(page) => {
+                self.gone.push(page);
+                self.lists.forget(page);
+            }
+            Change::Locked { page, on } if self.lists.knows(page) => {
+                let flags = &mut self.lists.payload_mut(page).flags;
+                *flags = if on { *flags | LOCKED } else { *flags & !LOCKED };
+                if let Some(tier) = self.tier(page) {
+                    self.put(page, tier, End::Tail);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct AutoTiering {
+    config: Config,
+    census: Census,
+    laps: Laps,
+    moves: Moves<()>,
+    arming: Arming,
+    next_tick: Time,
+}
+
+impl AutoTiering {
+    /// Bytes kept for each tracked page of 4 KiB.
+    pub const PAGE_BYTES: usize = Lists::<Kept>::PAGE_BYTES;
+
+    /// The policy with these settings.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            census: Census::new(config.census),
+            laps: Laps { lists: Lists::new(usize::from(LISTS * TIERS)), gone: Vec::new() },
+            moves: Moves::new(),
+            arming: Arming::new(config.arming.clone()),
+            next_tick: Time(0),
+            config,
+        }
+    }
+
+    /// The page that holds an address, huge or not.
+    fn page_of(&self, at: Addr) -> Option<u32> {
+        let head = |shift: u32| {
+            let start = Addr { at: at.at >> shift << shift, ..at };
+            let page = self.census.atlas.page_at(start)?;
+            let reaches =
+                self.laps.lists.knows(page) && start.at + self.laps.lists.bytes(page) > at.at;
+            reaches.then_some(page)
+        };
+        [12, 21, 30].into_iter().find_map(head)
+    }
+
+    fn fault(&mut self, fault: &HintFault, orders: &mut Orders) {
+        let Some(page) = self.page_of(fault.at) else { return };
+        self.laps.lists.payload_mut(page).flags &= !ARMED;
+        let Some(tier) = self.laps.tier(page) else { return };
+        if tier.0 > 0 && !self.laps.is_locked(page) {
+            self.promote(page, tier, orders);
+        }
+    }
+
+    fn promote(&mut self, page: u32, from: Tier, orders: &mut Orders) {
+        if self.is_balanced(Tier(0), page) {
+            return self.send(page, from, Tier(0), orders);
+        }
+        if self.config.variant == Variant::Opm {
+            match self.make_room(Tier(0), page, orders) {
+                Room::Made => return self.send(page, from, Tier(0), orders),
+                Room::NextTime => return,
+                Room::None => {}
+            }
+        }
+        let next = (1..from.0).map(Tier).find(|tier| self.is_balanced(*tier, page));
+        if let Some(to) = next {
+            self.send(page, from, to, orders);
+        }
+    }
+
+    /// A tier has its high watermark and the page's size free.
+    fn is_balanced(&self, tier: Tier, page: u32) -> bool {
+        let wanted = self.moves.high(tier) + self.laps.lists.bytes(page);
+        self.moves.free_soon(tier) >= wanted
+    }
+
+    fn make_room(&mut self, tier: Tier, page: u32, orders: &mut Orders) -> Room {
+        let level = self.laps.level(page);
+        if level <= self.laps.lowest(tier) {
+            return Room::None;
+        }
+        if let Some(victim) = self.laps.victim(tier, level, true)
+            && self.demote(victim, tier, orders)
+        {
+            return Room::NextTime;
+        }
+        let bytes = self.laps.lists.bytes(page);
+        match self.laps.victim(tier, level, false) {
+            Some(victim) if self.laps.lists.bytes(victim) >= bytes => {
+                if self.demote(victim, tier, orders) { Room::Made } else { Room::None }
+            }
+            _ => Room::None,
+        }
+    }
+
+    fn demote(&mut self, page: u32, from: Tier, orders: &mut Orders) -> bool {
+        let to = Tier(from.0 + 1);
+        let fits = usize::from(to.0) < self.moves.tiers()
+            && self.moves.free(to) >= self.laps.lists.bytes(page);
+        if fits {
+            self.send(page, from, to, orders);
+        }
+        fits
+    }
+
+    fn send(&mut self, page: u32, from: Tier, to: Tier, orders: &mut Orders) {
+        let bytes = self.laps.lists.bytes(page);
+        let Some(at) = self.census.atlas.address_of(page) else { return };
+        let range = Range::new(at.space, at.at, at.at + bytes);
+        self.laps.lists.take(page);
+        self.moves.move_page(orders, (page, range), (from, to), ());
+        self.config.costs.charge(orders, 1);
+    }
+
+    /// kdemoted: a few pages are kept free above the high watermark.
+    fn refill(&mut self, orders: &mut Orders) {
+        if self.config.variant == Variant::Cpm {
+            return;
+        }
+        for tier in (0..self.moves.tiers().saturating_sub(1) as u8).map(Tier) {
+            let Some(first) = self.laps.victim(tier, LEVELS, false) else { continue };
+            let bytes = self.laps.lists.bytes(first);
+            let (wake, full) = if bytes > PAGE_SIZE { HUGE_POOL } else { POOL };
+            let free = |moves: &Moves<()>| {
+                moves.free_at_last(tier).saturating_sub(moves.high(tier)) / bytes
+            };
+            if free(&self.moves) > wake {
+                continue;
+            }
+            self.config.costs.charge_wake(orders);
+            while free(&self.moves) < full
+                && let Some(victim) = self.laps.victim(tier, LEVELS, false)
+                && self.demote(victim, tier, orders)
+            {}
+        }
+    }
+
+    /// The hand passes over a part of memory: histories are shifted, pages change their levels.
+    fn pass(&mut self, part: &Range, orders: &mut Orders) {
+        let mut passed = 0;
+        for page in self.census.atlas.rows(part).into_iter().flatten() {
+            if !self.laps.lists.knows(page) {
+                continue;
+            }
+            passed += 1;
+            let kept = self.laps.lists.payload_mut(page);
+            let end = if kept.has(ARMED) { End::Head } else { End::Tail };
+            kept.pass();
+            if let Some(tier) = self.laps.tier(page) {
+                self.laps.put(page, tier, end);
+            }
+        }
+        self.config.costs.charge(orders, passed);
+    }
+
+    fn pressure(&mut self, pressure: &Pressure) {
+        self.moves.pressure(pressure);
+    }
+}
+
+/// What became of the wish for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Made,
+    /// A page of a file goes; whoever faulted comes another time.
+    NextTime,
+    None,
+}
+
+impl Policy for AutoTiering {
+    fn name(&self) -> &'static str {
+        match self.config.variant {
+            Variant::Cpm => "autotiering-cpm",
+            Variant::Opm => "autotiering-opm",
+        }
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        recorded(&self.config)
+    }
+
+    fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
+        self.census.observe(&evidence);
+        match evidence {
+            Evidence::Mappings(mappings) => self.arming.map(mappings),
+            Evidence::Faults(faults) => {
+                self.config.costs.charge(orders, faults.len() as u64);
+                faults.iter().for_each(|fault| self.fault(fault, orders));
+            }
+            Evidence::Pressure(pressure) => self.pressure(pressure),
+            Evidence::Outcomes(outcomes) => {
+                self.config.costs.charge(orders, outcomes.len() as u64);
+                for outcome in outcomes {
+                    let Some(ended) = self.moves.end(outcome) else { continue };
+                    if self.laps.lists.knows(ended.page) {
+                        let tier = ended.to.filter(|_| ended.done).unwrap_or(ended.from);
+                        self.laps.put(ended.page, tier, End::Tail);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, now: Time, view: &dyn PlacementView, orders: &mut Orders) -> Time {
+        self.moves.refresh(view.tiers());
+        let looked = self.census.settle(view, &mut self.laps);
+        for page in std::mem::take(&mut self.laps.gone) {
+            self.moves.forget(page);
+        }
+        self.config.costs.charge(orders, looked);
+        if now >= self.next_tick {
+            self.config.costs.charge_wake(orders);
+            self.refill(orders);
+            self.next_tick = now + Duration::from_secs(1);
+        }
+        let (parts, next) = self.arming.go(now, orders);
+        parts.iter().for_each(|part| self.pass(part, orders));
+        next.min(self.next_tick)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Trace;
+
+    fn trace<const N: usize>(variant: Variant, tiers: [u64; N], pages: u32) -> Trace<AutoTiering> {
+        Trace::new(AutoTiering::new(Config::of(variant)), tiers, pages)
+    }
+
+    // 11111111 at first; armed, a fault, armed, nothing, armed.
+    #[test]
+    fn histories_are_shifted_as_the_hand_passes() {
+        let mut kept = Kept::default();
+        kept.pass();
+        assert_eq!((kept.history, kept.has(ARMED)), (0xff, true));
+        kept.flags &= !ARMED;
+        kept.pass();
+        assert_eq!(kept.history, 0xff);
+        kept.pass();
+        kept.pass();
+        assert_eq!((kept.history, kept.history.count_ones()), (0xfc, 6));
+    }
+
+    // Armed at 1 s, touched at 1.5 s: it comes up where there is room.
+    #[test]
+    fn golden_a_fault_promotes() {
+        for variant in [Variant::Cpm, Variant::Opm] {
+            let mut trace = trace(variant, [32, 32], 2);
+            trace.machine.place(&crate::trace::range(1, 1), Tier(1));
+            trace.seconds(3, |_| vec![1]);
+            assert_eq!(trace.ordered(), ["1→0"]);
+        }
+    }
+
+    // The fast tier is full: CPM gives up. In four seconds the hand has passed four times, and page 0,
+    // which nobody touched, has a history of 11111000; page 2's is full. OPM would let it go for page 2,
+    // and not page 1, which is as hot.
+    #[test]
+    fn golden_cpm_gives_up_and_opm_demotes() {
+        let mut trace = trace(Variant::Cpm, [2, 8], 3);
+        trace.seconds(4, |_| vec![1, 2]);
+        assert_eq!(trace.orders(), 0);
+        let policy = &mut trace.policy;
+        assert_eq!([0, 1, 2].map(|page| policy.laps.level(page)), [5, 8, 8]);
+        policy.config.variant = Variant::Opm;
+        let mut orders = Orders::default();
+        policy.promote(2, Tier(1), &mut orders);
+        let start = |page| crate::trace::range(page, 1).start;
+        let starts: Vec<u64> = orders.actions.iter().map(|action| action.range.start).collect();
+        assert_eq!(starts, [start(0), start(2)]);
+        policy.promote(2, Tier(1), &mut orders);
+        assert_eq!(orders.actions.len(), 2, "nobody is colder");
+    }
+
+    // Three tiers: the first one is full, so CPM brings page 2 to the second.
+    #[test]
+    fn golden_cpm_looks_at_the_next_tier() {
+        let mut trace = trace(Variant::Cpm, [1, 4, 8], 2);
+        trace.machine.place(&crate::trace::range(1, 1), Tier(2));
+        trace.seconds(3, |_| vec![1]);
+        assert_eq!(trace.ordered(), ["1→1"]);
+    }
+
+    // Twenty pages fill the fast tier: at the first tick 16 of them go, so that 16 are free.
+    #[test]
+    fn golden_a_pool_is_kept_free() {
+        let mut trace = trace(Variant::Opm, [20, 40], 20);
+        trace.seconds(1, |_| vec![]);
+        assert_eq!(trace.machine.used(), [4, 16]);
+        trace.seconds(3, |_| vec![]);
+        assert_eq!(trace.orders(), 16, "enough");
+    }
+}

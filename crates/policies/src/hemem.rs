@@ -1,0 +1,429 @@
+//! HeMem: sampled accesses, huge pages, hot and cold FIFOs.
+//!
+//! Source: Raybuck et al., "HeMem: Scalable Tiered Memory Management for Big Data Applications and Real
+//! NVM" (SOSP'21), as its library does it (src/pebs.c), in two revisions:
+//!
+//! | | hot from | cools above | samples, one in |
+//! |---|---|---|---|
+//! | *current* (from October 2021) | 4 loads or 4 stores | 10 | 19997 |
+//! | *first* | 8 loads or 8 stores | 18 | 5003 |
+//!
+//! - It manages mappings of 1 GB and more, in pages of 2 MiB, each on one of four FIFO lists: hot or cold,
+//!   of the fast or the slow tier. New pages come from the fast tier while it has any: the machine's
+//!   affair.
+//! - A count above the cooling threshold makes the clock tick; counts are halved once for every tick that
+//!   a page has missed, when somebody next looks at it. 8192 pages of the hot lists are looked at in each
+//!   pass after a tick.
+//! - A pass brings hot pages of the slow tier over, up to 10 GB, in the order in which they became hot.
+//!   Each takes a free page of the fast tier, or changes places with the page that has been cold there
+//!   for longest; where there is neither, the pass ends.
+//!
+//! A pass every second: that is how NEMO (section 5.1) describes it. How often the hardware samples is set
+//! at the machine. With more than two tiers hot pages of all slower ones come to the first, and cold ones
+//! go to the next.
+
+use std::time::Duration;
+
+use tierscope_core::{
+    Access, Evidence, Orders, PlacementView, Policy, Sample, Setting, Tier, Time,
+};
+
+use crate::blocks::{BLOCK, Blocks, tier_of};
+use crate::cost::Costs;
+use crate::pages::{ListId, Lists, Moves};
+use crate::settings::{Bytes, Settings, Visit, recorded};
+
+/// Settings of the policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Loads from which a page is hot.
+    pub hot_reads: u32,
+    /// Stores from which it is.
+    pub hot_writes: u32,
+    /// A count above this makes the clock tick.
+    pub cool: u32,
+    /// Pages looked at in a pass after a tick.
+    pub cooled: u32,
+    /// Time between two passes.
+    pub interval: Duration,
+    /// Bytes that a pass promotes at most.
+    pub round: Bytes,
+    /// Smaller mappings are left alone.
+    pub least: Bytes,
+    /// What its work costs.
+    pub costs: Costs,
+}
+
+impl Config {
+    /// From October 2021 on.
+    #[must_use]
+    pub fn current() -> Self {
+        Self {
+            hot_reads: 4,
+            hot_writes: 4,
+            cool: 10,
+            cooled: 8192,
+            interval: Duration::from_secs(1),
+            round: Bytes(10 << 30),
+            least: Bytes(1 << 30),
+            costs: Costs::default(),
+        }
+    }
+
+    /// Before.
+    #[must_use]
+    pub fn first() -> Self {
+        Self { hot_reads: 8, hot_writes: 8, cool: 18, ..Self::current() }
+    }
+}
+
+impl Settings for Config {
+    fn visit(&mut self, each: &mut dyn Visit) {
+        each.value("hot_reads", "sampled loads from which a page is hot", &mut self.hot_reads);
+        each.value("hot_writes", "sampled stores from which it is", &mut self.hot_writes);
+        each.value("cool", "a count above this makes the clock tick", &mut self.cool);
+        each.value("cooled", "pages looked at in a pass after a tick", &mut self.cooled);
+        each.value("interval", "time between two passes", &mut self.interval);
+        each.value("round", "bytes that a pass promotes at most", &mut self.round);
+        each.value("least", "smaller mappings are left alone", &mut self.least);
+        self.costs.visit(each);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.hot_reads == 0 || self.hot_writes == 0 || self.cooled == 0 {
+            return Err("`hot_reads`, `hot_writes` and `cooled` must be above zero".into());
+        }
+        if self.cool > u32::from(u16::MAX) - 1 {
+            return Err("`cool` must be below 65535".into());
+        }
+        if self.interval.is_zero() || self.round.0 < BLOCK {
+            return Err("`interval` must be above zero, `round` 2 MiB at least".into());
+        }
+        Ok(())
+    }
+}
+
+/// What is kept of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    reads: u16,
+    writes: u16,
+    /// The clock when they were halved last.
+    clock: u16,
+}
+
+impl Counts {
+    /// Makes up for the ticks that were missed.
+    fn cool(&mut self, clock: u16) {
+        let missed = u32::from(clock.wrapping_sub(self.clock));
+        self.reads = self.reads.checked_shr(missed).unwrap_or(0);
+        self.writes = self.writes.checked_shr(missed).unwrap_or(0);
+        self.clock = clock;
+    }
+}
+
+const TIERS: u8 = 8;
+/// Blocks whose tier nobody knows yet.
+const UNSORTED: ListId = ListId(2 * TIERS);
+/// Of them, so many are looked up at a tick.
+const SORTED: usize = 65_536;
+
+fn list(tier: Tier, hot: bool) -> ListId {
+    ListId(2 * tier.0 + u8::from(hot))
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct HeMem {
+    name: &'static str,
+    config: Config,
+    blocks: Blocks,
+    pages: Lists<Counts>,
+    moves: Moves<()>,
+    clock: u16,
+    /// Pages of the hot lists still to be looked at after a tick.
+    to_cool: u32,
+    next_pass: Time,
+}
+
+impl HeMem {
+    /// The policy with these settings, under the name of its revision.
+    #[must_use]
+    pub fn new(name: &'static str, config: Config) -> Self {
+        Self {
+            name,
+            config,
+            blocks: Blocks::default(),
+            pages: Lists::new(usize::from(2 * TIERS + 1)),
+            moves: Moves::new(),
+            clock: 0,
+            to_cool: 0,
+            next_pass: Time(0),
+        }
+    }
+
+    fn map(&mut self, mappings: &tierscope_core::Mappings) {
+        let changed = self.blocks.map(mappings, self.config.least.0);
+        for block in changed.gone.into_iter().flatten() {
+            self.moves.forget(block);
+            if self.pages.knows(block) {
+                self.pages.forget(block);
+            }
+        }
+        for block in changed.new.into_iter().flatten() {
+            self.pages.add(block, 9);
+            self.pages.push_head(UNSORTED, block);
+        }
+    }
+
+    fn is_hot(&self, counts: Counts) -> bool {
+        u32::from(counts.reads) >= self.config.hot_reads
+            || u32::from(counts.writes) >= self.config.hot_writes
+    }
+
+    fn count(&mut self, sample: &Sample) {
+        let Some(block) = self.blocks.at(sample.at).filter(|block| self.pages.knows(*block)) else {
+            return;
+        };
+        let clock = self.clock;
+        let counts = self.pages.payload_mut(block);
+        counts.cool(clock);
+        let count = match sample.access {
+            Access::Load => &mut counts.reads,
+            Access::Store => &mut counts.writes,
+        };
+        *count = count.saturating_add(1);
+        let ticks = u32::from(*count) > self.config.cool;
+        self.sort(block);
+        if ticks {
+            self.clock = self.clock.wrapping_add(1);
+            let hot = (0..TIERS).map(|tier| self.pages.count(list(Tier(tier), true)));
+            self.to_cool = hot.sum();
+        }
+    }
+
+    /// Puts a page that became hot, or cold, last on the list of its like.
+    fn sort(&mut self, block: u32) {
+        let Some(on) = self.pages.list_of(block).filter(|on| *on != UNSORTED) else { return };
+        let wanted = ListId(on.0 & !1 | u8::from(self.is_hot(*self.pages.payload(block))));
+        if wanted != on {
+            self.pages.push_head(wanted, block);
+        }
+    }
+
+    /// Learns where new blocks are.
+    fn settle(&mut self, view: &dyn PlacementView, orders: &mut Orders) {
+        let new: Vec<u32> = self.pages.tail_first(UNSORTED).take(SORTED).collect();
+        self.config.costs.charge(orders, new.len() as u64);
+        for block in new {
+            let tier = self.blocks.range(block).and_then(|range| tier_of(view, &range));
+            match tier.filter(|tier| tier.0 < TIERS) {
+                Some(tier) => self.place(block, tier),
+                None => self.pages.push_head(UNSORTED, block),
+            }
+        }
+    }
+
+    fn place(&mut self, block: u32, tier: Tier) {
+        let hot = self.is_hot(*self.pages.payload(block));
+        self.pages.push_head(list(tier, hot), block);
+    }
+
+    /// Looks at pages of the hot lists after a tick: those that are not hot any more go.
+    fn cool_some(&mut self, orders: &mut Orders) {
+        let mut left = self.to_cool.min(self.config.cooled);
+        self.to_cool -= left;
+        self.config.costs.charge(orders, left.into());
+        for tier in 0..TIERS {
+            let hot = list(Tier(tier), true);
+            let some = self.pages.count(hot).min(left);
+            left -= some;
+            for _ in 0..some {
+                let Some(block) = self.pages.tail(hot) else { break };
+                self.pages.push_head(hot, block);
+                self.cool(block);
+            }
+        }
+    }
+
+    fn cool(&mut self, block: u32) {
+        let clock = self.clock;
+        self.pages.payload_mut(block).cool(clock);
+        self.sort(block);
+    }
+
+    /// One pass: hot pages of slower tiers come.
+    fn pass(&mut self, orders: &mut Orders) {
+        let mut left = self.config.round.0 / BLOCK;
+        for tier in 1..self.moves.tiers().min(usize::from(TIERS)) as u8 {
+            let hot = list(Tier(tier), true);
+            while left > 0
+                && let Some(block) = self.pages.tail(hot)
+            {
+                self.config.costs.charge(orders, 1);
+                self.cool(block);
+                if self.pages.list_of(block) != Some(hot) {
+                    continue;
+                }
+                if !self.has_room(orders) || !self.send(block, Tier(tier), Tier(0), orders) {
+                    return;
+                }
+                left -= 1;
+            }
+        }
+    }
+
+    /// A free page of the fast tier, or one that a cold page leaves.
+    fn has_room(&mut self, orders: &mut Orders) -> bool {
+        while self.moves.room_above_low(Tier(0)) < BLOCK {
+            let Some(victim) = self.pages.tail(list(Tier(0), false)) else { return false };
+            if self.moves.free(Tier(1)) < BLOCK || !self.send(victim, Tier(0), Tier(1), orders) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn send(&mut self, block: u32, from: Tier, to: Tier, orders: &mut Orders) -> bool {
+        let Some(range) = self.blocks.range(block) else { return false };
+        self.pages.take(block);
+        self.moves.move_page(orders, (block, range), (from, to), ());
+        true
+    }
+}
+
+impl Policy for HeMem {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        recorded(&self.config)
+    }
+
+    fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
+        match evidence {
+            Evidence::Mappings(mappings) => self.map(mappings),
+            Evidence::Samples(samples) => {
+                self.config.costs.charge(orders, samples.len() as u64);
+                samples.iter().for_each(|sample| self.count(sample));
+            }
+            Evidence::Pressure(pressure) => self.moves.pressure(pressure),
+            Evidence::Outcomes(outcomes) => {
+                self.config.costs.charge(orders, outcomes.len() as u64);
+                for outcome in outcomes {
+                    let Some(ended) = self.moves.end(outcome) else { continue };
+                    // Part of it may be here, part there: it is looked up.
+                    match ended.to.filter(|_| ended.done) {
+                        Some(tier) => self.place(ended.page, tier),
+                        None => self.pages.push_head(UNSORTED, ended.page),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, now: Time, view: &dyn PlacementView, orders: &mut Orders) -> Time {
+        if now < self.next_pass {
+            return self.next_pass;
+        }
+        self.moves.refresh(view.tiers());
+        self.config.costs.charge_wake(orders);
+        self.settle(view, orders);
+        self.cool_some(orders);
+        self.pass(orders);
+        self.next_pass = now + self.config.interval;
+        self.next_pass
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tierscope_conformance::tiers::Size;
+
+    use super::*;
+    use crate::trace::{Trace, range};
+
+    const PAGES: u32 = 512;
+
+    /// Blocks of 2 MiB in mappings of any size.
+    fn trace(config: Config, tiers: [u64; 2], blocks: u32) -> Trace<HeMem> {
+        let config = Config { least: Bytes(0), ..config };
+        let sizes = tiers.map(|blocks| Size::without_marks(blocks * u64::from(PAGES)));
+        Trace::with(HeMem::new("hemem", config), &sizes, blocks * PAGES, false)
+    }
+
+    /// So many samples of a block: the machine samples every hundredth touch.
+    fn samples(block: u32, count: u32) -> Vec<u32> {
+        (0..count * 100).map(|touch| block * PAGES + touch % PAGES).collect()
+    }
+
+    // Blocks 1 and 2 in the slow tier with 4 and 3 samples: the first is hot.
+    #[test]
+    fn golden_four_samples_are_hot() {
+        let mut trace = trace(Config::current(), [4, 8], 3);
+        trace.machine.place(&range(PAGES, 2 * PAGES), Tier(1));
+        trace.seconds(2, |second| {
+            if second == 0 { [samples(1, 4), samples(2, 3)].concat() } else { vec![] }
+        });
+        assert_eq!(trace.ordered(), ["512→0"]);
+        let mut first = self::trace(Config::first(), [4, 8], 3);
+        first.machine.place(&range(PAGES, 2 * PAGES), Tier(1));
+        first.seconds(2, |second| if second == 0 { samples(1, 7) } else { vec![] });
+        assert_eq!(first.orders(), 0, "the first revision wants 8");
+        first.seconds(2, |second| if second == 2 { samples(1, 1) } else { vec![] });
+        assert_eq!(first.ordered(), ["512→0"]);
+    }
+
+    // The fast tier holds two: block 0 is hot itself, block 1 cold. Block 2 changes places with 1; block
+    // 3 finds nobody that is cold.
+    #[test]
+    fn golden_hot_pages_change_places_with_cold_ones() {
+        let mut trace = trace(Config::current(), [2, 8], 4);
+        trace.seconds(4, |second| {
+            if second == 0 {
+                [samples(0, 5), samples(2, 4), samples(3, 4)].concat()
+            } else {
+                vec![]
+            }
+        });
+        assert_eq!(trace.ordered(), ["512→1", "1024→0"]);
+        assert_eq!(trace.machine.used(), [1024, 1024]);
+    }
+
+    // A count of 11 makes the clock tick: the 11 become 5, which is hot still, and the 4 of block 2
+    // become 2, which is not.
+    #[test]
+    fn golden_a_tick_halves() {
+        let mut trace = trace(Config::current(), [4, 8], 3);
+        trace.seconds(2, |second| {
+            if second == 0 { [samples(2, 4), samples(0, 11)].concat() } else { vec![] }
+        });
+        let policy = &trace.policy;
+        let counts = |block: u32| *policy.pages.payload(block);
+        assert_eq!(policy.clock, 1);
+        assert_eq!((counts(0).reads, counts(2).reads), (5, 2));
+        let hot = |block| policy.pages.list_of(block) == Some(list(Tier(0), true));
+        assert_eq!((hot(0), hot(1), hot(2)), (true, false, false));
+    }
+
+    #[test]
+    fn missed_ticks_are_made_up_for() {
+        let mut counts = Counts { reads: 40, writes: 7, clock: u16::MAX };
+        counts.cool(1);
+        assert_eq!(counts, Counts { reads: 10, writes: 1, clock: 1 });
+        counts.cool(900);
+        assert_eq!((counts.reads, counts.writes), (0, 0));
+    }
+
+    #[test]
+    fn small_mappings_are_left_alone() {
+        let sizes = [4u64, 8].map(|blocks| Size::without_marks(blocks * u64::from(PAGES)));
+        let policy = HeMem::new("hemem", Config::current());
+        let mut trace = Trace::with(policy, &sizes, 2 * PAGES, false);
+        trace.machine.place(&range(0, 2 * PAGES), Tier(1));
+        trace.seconds(3, |_| samples(0, 9));
+        assert_eq!(trace.orders(), 0);
+    }
+}

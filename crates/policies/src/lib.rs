@@ -1,0 +1,31 @@
+//! Placement policies, one a file or folder, each to be held against its paper or source.
+//!
+//! A policy takes [`tierscope_core::Evidence`] in and writes [`tierscope_core::Orders`]; the drive loop
+//! relays them. [`registry`] knows all of them by name.
+//!
+//! Invariant: no policy names an operating system, a file, the wall clock, global randomness or a
+//! process id, and none owns an instrument or a mover.
+
+pub mod amp;
+pub mod arming;
+pub mod autotiering;
+mod blocks;
+pub mod clock;
+pub mod cost;
+pub mod hemem;
+pub mod hot_region;
+pub mod memtis;
+pub mod multi_clock;
+pub mod nimble;
+pub mod nimble_selection;
+mod pages;
+pub mod registry;
+pub mod settings;
+pub mod static_tiering;
+pub mod thermostat;
+pub mod tpp;
+#[cfg(test)]
+mod trace;
+
+pub use pages::MOST_PAGES;
+pub use registry::{all, by_name, make};

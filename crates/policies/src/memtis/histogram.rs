@@ -1,0 +1,59 @@
+//! How many pages are how hot, and where the line is drawn.
+//!
+//! Source: MEMTIS (Lee et al., SOSP'23), mm/htmm_core.c: `get_idx`, `__adjust_active_threshold`.
+
+/// Bins: floor(log2(n + 1)), the last one for all that is hotter.
+pub(super) const BINS: usize = 16;
+
+/// The bin of a count.
+#[inline]
+pub(super) fn bin(count: u32) -> usize {
+    ((u64::from(count) + 1).ilog2() as usize).min(BINS - 1)
+}
+
+/// Pages of 4 KiB by bin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Histogram([u64; BINS]);
+
+impl Histogram {
+    pub(super) fn add(&mut self, bin: usize, pages: u64) {
+        self.0[bin] += pages;
+    }
+
+    pub(super) fn take(&mut self, bin: usize, pages: u64) {
+        self.0[bin] = self.0[bin].saturating_sub(pages);
+    }
+
+    /// The lowest bin from which on all pages fit into `room`, at least 1; and how many they are.
+    pub(super) fn threshold(&self, room: u64) -> (usize, u64) {
+        let (mut lowest, mut filled) = (BINS, 0);
+        while lowest > 0 && filled + self.0[lowest - 1] <= room {
+            lowest -= 1;
+            filled += self.0[lowest];
+        }
+        (lowest.clamp(1, BINS - 1), filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_are_powers_of_two() {
+        let bins = [0, 1, 2, 3, 6, 7, 511, 512, 1023, 32_767, u32::MAX].map(bin);
+        assert_eq!(bins, [0, 1, 1, 2, 2, 3, 9, 9, 10, 15, 15]);
+    }
+
+    // 10 pages in bin 9, 20 in 5, 100 in 0: room for 15 holds the first, for 30 both, for 1000 all, but
+    // what was never accessed is not hot.
+    #[test]
+    fn the_line_is_drawn_where_the_room_ends() {
+        let mut histogram = Histogram::default();
+        [(9, 10), (5, 20), (0, 100)].iter().for_each(|(bin, pages)| histogram.add(*bin, *pages));
+        let lines = [5, 15, 30, 1000].map(|room| histogram.threshold(room));
+        assert_eq!(lines, [(10, 0), (6, 10), (1, 30), (1, 130)]);
+        histogram.take(9, 10);
+        assert_eq!(histogram.threshold(5), (6, 0));
+    }
+}

@@ -1,0 +1,788 @@
+//! MEMTIS: as many pages are hot as the fast tier holds, by sampled accesses; skewed huge pages are split.
+//!
+//! Source: Lee et al., "Memtis: Efficient Memory Tiering with Dynamic Page Classification and Page Size
+//! Determination" (SOSP'23), as its kernel does it (mm/htmm_core.c, htmm_sampler.c, htmm_migrater.c):
+//!
+//! - A sample adds 512 to a base page, or 1 to a huge page and 512 to the subpage. A histogram holds how
+//!   many pages of 4 KiB are in each bin of counts (`histogram.rs`); a second one what it would be if there
+//!   were base pages only.
+//! - Every 100,000 samples the line is drawn: from the highest bin down, for as long as all fits into the
+//!   fast tier less its promotion watermark (3 %, from 100 to 1500 MB). If that fills less than 75 %, the
+//!   bin below is warm. The line only rises; after cooling it falls by one at most.
+//! - Every 2 million samples, or when memory grew by 10 GB, all cools: counts are halved when somebody
+//!   next comes by, and the histograms begin anew with what has been halved.
+//! - After cooling the skewness of huge pages says which ones to split, and the hits that were missed for
+//!   it say how many (`skew.rs`). Only when more samples were taken than a quarter of the accessed pages
+//!   and than the fast tier's pages; at most 50 a pass, the most skewed first; never again if the last
+//!   splits improved hits by less than 3 %.
+//! - kmigraterd, every 500 ms: hot pages come. The fast tier keeps 2 % free (50 to 1000 MB) and what is to
+//!   come; pages that are neither hot nor warm go.
+//!
+//! The sampler's own control of its period (3 % of CPU time, steps each 15 s) is the machine's: a policy
+//! does not set sampling rates here. Samples of the fast tier are told by where the page is.
+
+mod histogram;
+mod skew;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tierscope_core::{
+    ActionKind, Addr, Evidence, Orders, PAGE_SIZE, PlacementView, Policy, Range, Sample, Setting,
+    Tier, Time,
+};
+
+use crate::cost::Costs;
+use crate::pages::{Census, Change, Ended, Keeper, ListId, Lists, Moves};
+use crate::settings::{Bytes, Settings, Visit, recorded};
+use histogram::{Histogram, bin};
+use skew::{BUCKETS, Hits, WEIGHT, bucket, records, skewness, splits};
+
+/// Settings of the policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Samples after which the line is drawn anew.
+    pub adapt: u64,
+    /// Samples after which all cools.
+    pub cool: u64,
+    /// Growth of memory after which all cools.
+    pub growth: Bytes,
+    /// Time between two passes of kmigraterd.
+    pub interval: Duration,
+    /// Pages cooled in a pass.
+    pub cooled: u32,
+    /// Huge pages are split.
+    pub split: bool,
+    /// Nanoseconds of an access to the fast tier, for how many to split.
+    pub fast_ns: f64,
+    /// Nanoseconds of an access to the slow tier.
+    pub slow_ns: f64,
+    /// Pages looked up at each tick on a machine that does not tell of new ones.
+    pub census: u64,
+    /// What its work costs.
+    pub costs: Costs,
+}
+
+/// As the source has it, with Optane's 270 ns. `cooled`, how fast cooling goes over all pages, is assumed.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            adapt: 100_000,
+            cool: 2_000_000,
+            growth: Bytes(10 << 30),
+            interval: Duration::from_millis(500),
+            cooled: 1 << 20,
+            split: true,
+            fast_ns: 80.0,
+            slow_ns: 270.0,
+            census: 65_536,
+            costs: Costs::default(),
+        }
+    }
+}
+
+impl Settings for Config {
+    fn visit(&mut self, each: &mut dyn Visit) {
+        each.value("adapt", "samples after which the line is drawn anew", &mut self.adapt);
+        each.value("cool", "samples after which all cools", &mut self.cool);
+        each.value("growth", "growth of memory after which all cools", &mut self.growth);
+        each.value("interval", "time between two passes", &mut self.interval);
+        each.value("cooled", "pages cooled in a pass", &mut self.cooled);
+        each.value("split", "huge pages are split", &mut self.split);
+        each.value("fast_ns", "nanoseconds of a fast access", &mut self.fast_ns);
+        each.value("slow_ns", "nanoseconds of a slow access", &mut self.slow_ns);
+        let about = "pages looked up at a tick where the machine does not tell of new ones";
+        each.value("census", about, &mut self.census);
+        self.costs.visit(each);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.adapt == 0 || self.cool < self.adapt || self.cooled == 0 {
+            return Err(
+                "`adapt` and `cooled` must be above zero, `cool` no less than `adapt`".into()
+            );
+        }
+        if self.interval.is_zero() || self.fast_ns <= 0.0 || self.growth.0 == 0 {
+            return Err("`interval`, `growth` and `fast_ns` must be above zero".into());
+        }
+        Ok(())
+    }
+}
+
+const TIERS: u8 = 8;
+/// Splits of a pass at most.
+const SPLITS: usize = 50;
+const MIB: u64 = 1 << 20;
+
+/// What is kept of a page: its count in two halves, so that three fields of two bytes fit, and the
+/// cooling that it has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Heat {
+    low: u16,
+    high: u16,
+    clock: u16,
+}
+
+impl Heat {
+    fn count(self) -> u32 {
+        u32::from(self.high) << 16 | u32::from(self.low)
+    }
+
+    fn set(&mut self, count: u32) {
+        (self.high, self.low) = ((count >> 16) as u16, count as u16);
+    }
+
+    /// Makes up for coolings that were missed.
+    fn cool(&mut self, clock: u16) {
+        let missed = u32::from(clock.wrapping_sub(self.clock));
+        self.set(self.count().checked_shr(missed).unwrap_or(0));
+        self.clock = clock;
+    }
+
+    fn add(&mut self, weight: u32) {
+        self.set(self.count().saturating_add(weight));
+    }
+}
+
+/// What is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Move,
+    Split,
+}
+
+fn list(tier: Tier, hot: bool) -> ListId {
+    ListId(2 * tier.0 + u8::from(hot))
+}
+
+fn locked(tier: Tier) -> ListId {
+    ListId(2 * TIERS + tier.0)
+}
+
+/// Pages, how hot they are, and the lines between hot, warm and cold.
+#[derive(Clone, Debug)]
+struct Pages {
+    lists: Lists<Heat>,
+    all: Histogram,
+    /// As if there were base pages only.
+    base: Histogram,
+    clock: u16,
+    hot: usize,
+    warm: usize,
+    /// The line among base pages.
+    base_hot: usize,
+    gone: Vec<u32>,
+}
+
+impl Pages {
+    fn new() -> Self {
+        Self {
+            lists: Lists::new(usize::from(3 * TIERS)),
+            all: Histogram::default(),
+            base: Histogram::default(),
+            clock: 0,
+            hot: 1,
+            warm: 1,
+            base_hot: 1,
+            gone: Vec::new(),
+        }
+    }
+
+    fn small(&self, page: u32) -> u64 {
+        1 << self.lists.order(page)
+    }
+
+    fn is_huge(&self, page: u32) -> bool {
+        self.lists.order(page) == 9
+    }
+
+    /// The numbers of a huge page's subpages, under which their counts are kept; none of a small one.
+    fn subpages(&self, page: u32) -> std::ops::Range<u32> {
+        if self.is_huge(page) { page..page + 512 } else { page..page }
+    }
+
+    fn bin(&self, page: u32) -> usize {
+        bin(self.lists.payload(page).count())
+    }
+
+    fn is_hot(&self, page: u32) -> bool {
+        self.bin(page) >= self.hot
+    }
+
+    fn tier(&self, page: u32) -> Option<Tier> {
+        let list = self.lists.list_of(page)?;
+        (list.0 < 2 * TIERS).then_some(Tier(list.0 / 2))
+    }
+
+    fn put(&mut self, page: u32, tier: Tier) {
+        if tier.0 < TIERS {
+            self.lists.push_head(list(tier, self.is_hot(page)), page);
+        }
+    }
+
+    /// Counts the page in the histograms, or takes it out.
+    fn tally(&mut self, page: u32, within: bool) {
+        let (bin_of_page, small) = (self.bin(page), self.small(page));
+        let change = |histogram: &mut Histogram, bin, pages| {
+            if within { histogram.add(bin, pages) } else { histogram.take(bin, pages) }
+        };
+        change(&mut self.all, bin_of_page, small);
+        if !self.is_huge(page) {
+            return change(&mut self.base, bin_of_page, small);
+        }
+        for subpage in self.subpages(page) {
+            let bin = bin(self.sub_count(page, subpage));
+            change(&mut self.base, bin, 1);
+        }
+    }
+
+    /// The count of a subpage.
+    fn sub_count(&self, page: u32, subpage: u32) -> u32 {
+        match subpage == page {
+            // The first one's number keeps the count of the whole.
+            true => self.lists.spare(page + 1),
+            false => self.lists.extra(subpage).count(),
+        }
+    }
+
+    fn set_sub_count(&mut self, page: u32, subpage: u32, count: u32) {
+        match subpage == page {
+            true => self.lists.set_spare(page + 1, count),
+            false => self.lists.extra_mut(subpage).set(count),
+        }
+    }
+
+    /// Subpages cool with the whole.
+    fn cool_subpages(&mut self, page: u32, missed: u32) {
+        for subpage in self.subpages(page) {
+            let count = self.sub_count(page, subpage).checked_shr(missed).unwrap_or(0);
+            self.set_sub_count(page, subpage, count);
+        }
+    }
+
+    /// Makes up for missed coolings; a page counts in the histograms from then on.
+    fn cool(&mut self, page: u32) {
+        let clock = self.clock;
+        let missed = clock.wrapping_sub(self.lists.payload(page).clock);
+        if missed == 0 {
+            return;
+        }
+        self.lists.payload_mut(page).cool(clock);
+        self.cool_subpages(page, missed.into());
+        self.tally(page, true);
+        if let Some(tier) = self.tier(page) {
+            let wanted = list(tier, self.is_hot(page));
+            if self.lists.list_of(page) != Some(wanted) {
+                self.lists.push_head(wanted, page);
+            }
+        }
+    }
+
+    /// A sample of a page, at one of its subpages.
+    fn sample(&mut self, page: u32, subpage: u32) {
+        self.cool(page);
+        self.tally(page, false);
+        if self.is_huge(page) {
+            self.lists.payload_mut(page).add(1);
+            let count = self.sub_count(page, subpage).saturating_add(WEIGHT);
+            self.set_sub_count(page, subpage, count);
+        } else {
+            self.lists.payload_mut(page).add(WEIGHT);
+        }
+        self.tally(page, true);
+        if let Some(tier) = self.tier(page)
+            && self.lists.list_of(page) != Some(list(tier, true))
+            && self.is_hot(page)
+        {
+            self.lists.push_head(list(tier, true), page);
+        }
+    }
+
+    /// Draws the lines. Outside of cooling the hot one only rises, else it falls by one at most.
+    fn adapt(&mut self, room: u64, after_cooling: bool) {
+        let (line, filled) = self.all.threshold(room);
+        let least = if after_cooling { self.hot.saturating_sub(1) } else { self.hot };
+        self.hot = line.max(least).max(1);
+        let short = (filled as f64) < 0.75 * room as f64;
+        self.warm = if short { self.hot - 1 } else { self.hot };
+        self.base_hot = self.base.threshold(room).0;
+    }
+
+    /// A huge page is 512 from now on, each as hot as its subpage was.
+    fn split(&mut self, page: u32, tier: Tier) {
+        self.tally(page, false);
+        let counts: Vec<u32> =
+            self.subpages(page).map(|subpage| self.sub_count(page, subpage)).collect();
+        self.lists.forget(page);
+        for (subpage, count) in (page..).zip(counts) {
+            if self.lists.knows(subpage) {
+                continue;
+            }
+            self.lists.add(subpage, 0);
+            let heat = self.lists.payload_mut(subpage);
+            heat.set(count);
+            heat.clock = self.clock;
+            self.tally(subpage, true);
+            self.put(subpage, tier);
+        }
+    }
+
+    fn skewness(&self, page: u32) -> u64 {
+        let count = self.lists.payload(page).count();
+        let subpages = self.subpages(page).map(|subpage| self.sub_count(page, subpage));
+        skewness(count, subpages, self.hot.min(self.base_hot))
+    }
+}
+
+impl Keeper for Pages {
+    fn order_of(&self, page: u32) -> Option<u8> {
+        self.lists.knows(page).then(|| self.lists.order(page))
+    }
+
+    fn reserve(&mut self, pages: u32) {
+        self.lists.reserve(pages);
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Seen { page, order, tier, .. } => {
+                if !self.lists.knows(page) {
+                    let order = if order > 9 { 9 } else { order };
+                    self.lists.cover(page, 1 << order);
+                    self.lists.add(page, order);
+                    self.lists.payload_mut(page).clock = self.clock;
+                    for subpage in self.subpages(page) {
+                        self.set_sub_count(page, subpage, 0);
+                    }
+                    self.tally(page, true);
+                    self.put(page, tier);
+                } else if self.tier(page).is_some_and(|known| known != tier) {
+                    self.put(page, tier);
+                }
+            }
+            Change::Gone { page } if self.lists.knows(page) => {
+                if self.lists.payload(page).clock == self.clock {
+                    self.tally(page, false);
+                }
+                self.gone.push(page);
+                self.lists.forget(page);
+            }
+            Change::Locked { page, on } if self.lists.knows(page) => {
+                let tier = self.lists.list_of(page).map(|list| match list.0 {
+                    list if list < 2 * TIERS => Tier(list / 2),
+                    list => Tier(list - 2 * TIERS),
+                });
+                match tier {
+                    Some(tier) if on => self.lists.push_head(locked(tier), page),
+                    Some(tier) => self.put(page, tier),
+                    None => {}
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct Memtis {
+    config: Config,
+    census: Census,
+    pages: Pages,
+    moves: Moves<Way>,
+    samples: u64,
+    /// Samples at which the line is drawn, and at which all cools.
+    next_adapt: u64,
+    next_cool: u64,
+    /// Known pages of 4 KiB when all cooled last.
+    cooled_size: u64,
+    /// Where cooling goes on; `None` if all is cooled.
+    hand: Option<u32>,
+    hits: Hits,
+    /// Share of hits before the last splits.
+    before_splits: Option<f64>,
+    splits_pay: bool,
+    to_split: VecDeque<u32>,
+    next_pass: Time,
+}
+
+impl Memtis {
+    /// The policy with these settings.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            census: Census::new(config.census),
+            pages: Pages::new(),
+            moves: Moves::new(),
+            samples: 0,
+            next_adapt: config.adapt,
+            next_cool: config.cool,
+            cooled_size: 0,
+            hand: None,
+            hits: Hits::default(),
+            before_splits: None,
+            splits_pay: true,
+            to_split: VecDeque::new(),
+            next_pass: Time(0),
+            config,
+        }
+    }
+
+    /// Bytes kept for each tracked page of 4 KiB.
+    pub const PAGE_BYTES: usize = Lists::<Heat>::PAGE_BYTES;
+
+    /// The page and subpage that hold an address.
+    fn page_of(&self, at: Addr) -> Option<(u32, u32)> {
+        let small = self.census.atlas.page_at(at)?;
+        if self.pages.lists.knows(small) {
+            return Some((small, small));
+        }
+        let head = self.census.atlas.page_at(Addr { at: at.at & !(2 * MIB - 1), ..at })?;
+        let huge = self.pages.lists.knows(head) && self.pages.is_huge(head);
+        (huge && small > head && small < head + 512).then_some((head, small))
+    }
+
+    fn count(&mut self, sample: &Sample) {
+        let Some((page, subpage)) = self.page_of(sample.at) else { return };
+        self.samples += 1;
+        self.pages.sample(page, subpage);
+        let of_base = if self.pages.is_huge(page) {
+            bin(self.pages.sub_count(page, subpage))
+        } else {
+            self.pages.bin(page)
+        };
+        self.hits.estimated += u64::from(of_base >= self.pages.base_hot);
+        self.hits.real += u64::from(self.pages.tier(page) == Some(Tier(0)));
+        if self.samples >= self.next_cool {
+            self.begin_cooling();
+        } else if self.samples >= self.next_adapt {
+            self.pages.adapt(self.room(), false);
+            self.next_adapt = self.samples + self.config.adapt;
+        }
+    }
+
+    /// Pages of 4 KiB that may be hot: the fast tier less its promotion watermark, which on machines
+    /// smaller than the source's is no more than an eighth of it.
+    fn room(&self) -> u64 {
+        let capacity = self.moves.capacity(Tier(0));
+        let mark = (capacity / 100 * 3).clamp(100 * MIB, 1500 * MIB).min(capacity / 8);
+        (capacity - mark) / PAGE_SIZE
+    }
+
+    /// What the fast tier keeps free: its demotion watermark, no more than a sixteenth.
+    fn reserve(&self) -> u64 {
+        let capacity = self.moves.capacity(Tier(0));
+        (capacity / 100 * 2).clamp(50 * MIB, 1000 * MIB).min(capacity / 16)
+    }
+
+    fn begin_cooling(&mut self) {
+        self.next_cool = self.samples + self.config.cool;
+        self.next_adapt = self.samples + self.config.adapt;
+        self.cooled_size = self.pages.lists.known();
+        self.pages.all = Histogram::default();
+        self.pages.base = Histogram::default();
+        self.pages.clock = self.pages.clock.wrapping_add(1);
+        self.hand = Some(0);
+    }
+
+    /// The next pages that cool, whoever did not come by before.
+    fn cool_some(&mut self, orders: &mut Orders) {
+        let Some(from) = self.hand else { return };
+        let mut next = self.pages.lists.next_known(from);
+        let mut cooled = 0;
+        while let Some(page) = next
+            && cooled < self.config.cooled
+        {
+            self.pages.cool(page);
+            cooled += 1;
+            next = page.checked_add(1).and_then(|after| self.pages.lists.next_known(after));
+        }
+        self.config.costs.charge(orders, cooled.into());
+        self.hand = next;
+        if next.is_none() {
+            self.pages.adapt(self.room(), true);
+            self.choose_splits(orders);
+        }
+    }
+
+    /// The most skewed huge pages, as many as pay.
+    fn choose_splits(&mut self, orders: &mut Orders) {
+        let share = self.hits.real as f64 / (self.hits.records_or(self.config.cool)) as f64;
+        if let Some(before) = self.before_splits.take() {
+            self.splits_pay &= share >= before * 1.03;
+        }
+        let (buckets, accessed, used) = self.skewed();
+        self.config.costs.charge(orders, accessed);
+        self.hits.records = records(self.config.cool, u32::from(self.pages.clock));
+        self.hits.huge_pages = accessed;
+        let fast = self.moves.capacity(Tier(0)) / PAGE_SIZE;
+        let enough = self.samples > (used / 4).max(fast);
+        let wanted = splits(&self.hits, self.config.fast_ns, self.config.slow_ns);
+        if self.config.split && self.splits_pay && enough && wanted > 0 {
+            let skewed = buckets.into_iter().rev().flatten();
+            self.to_split = skewed.take(wanted as usize).collect();
+            self.before_splits = (!self.to_split.is_empty()).then_some(share);
+        }
+        self.hits.estimated /= 2;
+        self.hits.real /= 2;
+    }
+
+    /// Huge pages by bucket of skewness, how many were accessed, and pages of 4 KiB accessed in all.
+    fn skewed(&self) -> (Vec<Vec<u32>>, u64, u64) {
+        let mut buckets = vec![Vec::new(); BUCKETS];
+        let (mut accessed, mut used) = (0, 0);
+        let mut next = self.pages.lists.next_known(0);
+        while let Some(page) = next {
+            if self.pages.lists.payload(page).count() > 0 {
+                used += self.pages.small(page);
+                if self.pages.is_huge(page) {
+                    accessed += 1;
+                    match self.pages.skewness(page) {
+                        0 => {}
+                        skewness => buckets[bucket(skewness)].push(page),
+                    }
+                }
+            }
+            next = page.checked_add(1).and_then(|after| self.pages.lists.next_known(after));
+        }
+        (buckets, accessed, used)
+    }
+
+    fn split_some(&mut self, orders: &mut Orders) {
+        for _ in 0..SPLITS {
+            let Some(page) = self.to_split.pop_front() else { return };
+            let tier = self.pages.lists.knows(page).then(|| self.pages.tier(page)).flatten();
+            if let Some(tier) = tier.filter(|_| self.pages.is_huge(page))
+                && let Some(range) = self.range_of(page)
+            {
+                self.pages.lists.take(page);
+                let kind = ActionKind::Split;
+                self.moves.in_place(orders, (page, range), (tier, kind), Way::Split);
+                self.config.costs.charge(orders, 1);
+            }
+        }
+    }
+
+    fn range_of(&self, page: u32) -> Option<Range> {
+        let at = self.census.atlas.address_of(page)?;
+        Some(Range::new(at.space, at.at, at.at + self.pages.lists.bytes(page)))
+    }
+
+    /// Hot pages of slower tiers come, and cold ones make room.
+    fn migrate(&mut self, orders: &mut Orders) {
+        while self.moves.free_at_last(Tier(0)) < self.reserve() && self.demote(orders) {}
+        for tier in (1..self.moves.tiers().min(usize::from(TIERS)) as u8).map(Tier) {
+            while let Some(page) = self.pages.lists.tail(list(tier, true)) {
+                self.config.costs.charge(orders, 1);
+                self.pages.cool(page);
+                if !self.pages.is_hot(page) {
+                    self.pages.put(page, tier);
+                    continue;
+                }
+                let bytes = self.pages.lists.bytes(page);
+                while self.moves.free_soon(Tier(0)) < self.reserve() + bytes {
+                    if !self.demote(orders) {
+                        return;
+                    }
+                }
+                if !self.send(page, tier, Tier(0), orders) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A page of the fast tier that is neither hot nor warm goes to the next one.
+    fn demote(&mut self, orders: &mut Orders) -> bool {
+        let cold = list(Tier(0), false);
+        let fits = |moves: &Moves<Way>, bytes| moves.tiers() > 1 && moves.free(Tier(1)) >= bytes;
+        // Warm pages go round: each is met once.
+        for _ in 0..self.pages.lists.count(cold) {
+            let Some(page) = self.pages.lists.tail(cold) else { return false };
+            self.config.costs.charge(orders, 1);
+            self.pages.cool(page);
+            if self.pages.lists.list_of(page) != Some(cold) {
+                continue;
+            }
+            if self.pages.bin(page) >= self.pages.warm.max(1) {
+                self.pages.lists.push_head(cold, page);
+                continue;
+            }
+            return fits(&self.moves, self.pages.lists.bytes(page))
+                && self.send(page, Tier(0), Tier(1), orders);
+        }
+        false
+    }
+
+    fn send(&mut self, page: u32, from: Tier, to: Tier, orders: &mut Orders) -> bool {
+        let Some(range) = self.range_of(page) else { return false };
+        self.pages.lists.take(page);
+        self.moves.move_page(orders, (page, range), (from, to), Way::Move);
+        true
+    }
+
+    fn end(&mut self, ended: &Ended<Way>) {
+        if !self.pages.lists.knows(ended.page) {
+            return;
+        }
+        match (ended.tag, ended.done) {
+            (Way::Split, true) if self.pages.is_huge(ended.page) => {
+                self.pages.cool(ended.page);
+                self.pages.split(ended.page, ended.from);
+            }
+            _ => {
+                let tier = ended.to.filter(|_| ended.done).unwrap_or(ended.from);
+                self.pages.put(ended.page, tier);
+            }
+        }
+    }
+}
+
+impl Hits {
+    /// The samples that weigh, or as many as there will be.
+    fn records_or(&self, period: u64) -> u64 {
+        if self.records == 0 { period } else { self.records }
+    }
+}
+
+impl Policy for Memtis {
+    fn name(&self) -> &'static str {
+        "memtis"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        recorded(&self.config)
+    }
+
+    fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
+        self.census.observe(&evidence);
+        match evidence {
+            Evidence::Samples(samples) => {
+                self.config.costs.charge(orders, samples.len() as u64);
+                samples.iter().for_each(|sample| self.count(sample));
+            }
+            Evidence::Pressure(pressure) => self.moves.pressure(pressure),
+            Evidence::Outcomes(outcomes) => {
+                self.config.costs.charge(orders, outcomes.len() as u64);
+                for outcome in outcomes {
+                    if let Some(ended) = self.moves.end(outcome) {
+                        self.end(&ended);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, now: Time, view: &dyn PlacementView, orders: &mut Orders) -> Time {
+        self.moves.refresh(view.tiers());
+        let looked = self.census.settle(view, &mut self.pages);
+        for page in std::mem::take(&mut self.pages.gone) {
+            self.moves.forget(page);
+        }
+        self.config.costs.charge(orders, looked);
+        if now < self.next_pass {
+            return self.next_pass;
+        }
+        self.config.costs.charge_wake(orders);
+        let grown = self.pages.lists.known().saturating_sub(self.cooled_size) * PAGE_SIZE;
+        if grown > self.config.growth.0 {
+            self.begin_cooling();
+        }
+        self.cool_some(orders);
+        self.split_some(orders);
+        self.migrate(orders);
+        self.next_pass = now + self.config.interval;
+        self.next_pass
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tierscope_conformance::tiers::Size;
+
+    use super::*;
+    use crate::trace::{Trace, range};
+
+    /// So many samples of a page: the machine samples every hundredth touch.
+    fn samples(page: u32, count: u32) -> Vec<u32> {
+        vec![page; 100 * count as usize]
+    }
+
+    fn trace(config: Config, tiers: [u64; 2], pages: u32, huge: bool) -> Trace<Memtis> {
+        let sizes = tiers.map(Size::without_marks);
+        Trace::with(Memtis::new(config), &sizes, pages, huge)
+    }
+
+    #[test]
+    fn sixteen_bytes_a_page() {
+        assert_eq!(Memtis::PAGE_BYTES, 16);
+    }
+
+    // Counts of 512 a sample: bin 9 with one, 10 with two. The first line is at bin 1: every page that was
+    // sampled is hot, and comes where there is room.
+    #[test]
+    fn golden_a_sample_makes_a_base_page_hot() {
+        let mut trace = trace(Config::default(), [64, 64], 3, false);
+        trace.machine.place(&range(1, 2), Tier(1));
+        trace.seconds(2, |second| if second == 0 { samples(2, 1) } else { vec![] });
+        assert_eq!(trace.ordered(), ["2→0"]);
+        assert_eq!(trace.policy.pages.bin(2), 9);
+    }
+
+    // Room for 28 of 32 pages. 40 pages of the slow tier with a sample each: the line rises to bin 10, for
+    // bin 9 does not fit, and only page 50 with four samples is hot then.
+    #[test]
+    fn golden_the_line_rises_to_what_fits() {
+        let config = Config { adapt: 44, interval: Duration::from_secs(100), ..Config::default() };
+        let mut trace = trace(config, [32, 96], 64, false);
+        trace.seconds(2, |second| match second {
+            0 => (0..40).flat_map(|page| samples(page, 1)).chain(samples(50, 4)).collect(),
+            _ => vec![],
+        });
+        let pages = &trace.policy.pages;
+        assert_eq!((pages.hot, pages.warm, pages.base_hot), (10, 9, 10));
+        assert_eq!((pages.is_hot(50), pages.is_hot(3)), (true, false));
+    }
+
+    // The fourth sample makes all cool: 3 * 512 of page 0 become 768, 512 of page 1 become 256, and the
+    // histograms hold every page once.
+    #[test]
+    fn golden_all_cools() {
+        let config = Config { adapt: 4, cool: 4, ..Config::default() };
+        let mut trace = trace(config, [64, 64], 8, false);
+        trace.seconds(2, |second| {
+            if second == 0 { [samples(0, 3), samples(1, 1)].concat() } else { vec![] }
+        });
+        let pages = &trace.policy.pages;
+        assert_eq!(pages.clock, 1);
+        assert_eq!((pages.lists.payload(0).count(), pages.lists.payload(1).count()), (768, 256));
+        assert_eq!(pages.all.threshold(u64::MAX).1, 8, "every page is counted once");
+        assert_eq!(pages.all, pages.base);
+    }
+
+    // A huge page in the slow tier, all of whose samples fall on its page 5: it is split, page 5 comes and
+    // the other 511 stay.
+    #[test]
+    fn golden_a_skewed_huge_page_is_split() {
+        let config = Config { adapt: 50, cool: 600, slow_ns: 100_000.0, ..Config::default() };
+        let mut trace = trace(config, [512, 2048], 1024, true);
+        trace.seconds(4, |_| samples(512 + 5, 200));
+        assert!(trace.ordered().contains(&"512 Split".to_owned()), "{:?}", trace.ordered());
+        trace.seconds(2, |_| samples(512 + 5, 1));
+        let pages = &trace.policy.pages;
+        assert_eq!(pages.lists.order(517), 0);
+        assert!(pages.lists.payload(517).count() > 100 * WEIGHT);
+        assert_eq!(pages.all.threshold(u64::MAX).1, 1024, "every page is counted once");
+    }
+
+    #[test]
+    fn coolings_that_were_missed_are_made_up_for() {
+        let mut heat = Heat::default();
+        heat.add(70_000);
+        heat.cool(2);
+        assert_eq!((heat.count(), heat.clock), (17_500, 2));
+        heat.cool(1000);
+        assert_eq!(heat.count(), 0);
+    }
+}

@@ -1,0 +1,600 @@
+//! MULTI-CLOCK: recency and frequency from ACCESSED bits, by one more list.
+//!
+//! Source: Maruf et al., "MULTI-CLOCK: Dynamic Tiering for Hybrid Memory Systems", HPCA 2022. The page
+//! state diagram (figure 4) is [`crate::clock::state`]; what is here:
+//!
+//! - *kpromoted* (III-B), a thread for each node: every second it looks at up to 1024 pages of each
+//!   list (V-C), and promotes all that are on a promote list then.
+//! - New pages are inactive and unreferenced; a system call's access counts at once (III-A, supervised),
+//!   any other when a scan finds ACCESSED set (unsupervised).
+//! - Demotion (IV-C): a tier at its low watermark is scanned until it is above its high one. First what
+//!   is on its promote list goes up, or, where it cannot, back to the active list; then unreferenced
+//!   active pages become inactive while the active list is longer than √(10·n):1, n in GB (the printed
+//!   formula's radical reaches over both factors, as the kernel's `int_sqrt(10 * gb)`); then
+//!   unreferenced inactive pages go to the next tier.
+//! - A promotion into a tier that is short of memory demotes at once as much of it (IV-C).
+//! - The lowest tier writes back: pages of files, anonymous ones where there is swap. Where nothing is
+//!   left, the machine's allocator fails as it does without a policy: out of memory comes last.
+//!
+//! Section VII, not built there, as options: `dirty_weight` makes an access to a page that was written
+//! to count so many times on the way up; `adjust` halves the interval after a run that promoted a list's
+//! worth, and doubles it when a whole round of the slower tiers found no page accessed, between `shortest` and
+//! `longest` (the rule is ours; 100 ms is the shortest interval of section V-E, and from 5 s on it saw no
+//! difference). The third, the ratio of DRAM to PM, is a matter of experiments.
+//!
+//! What the paper leaves open, as decided here: pages found on a promote list are promoted without being
+//! looked at again; those that could not be promoted are looked at in the next run (transitions 11 and
+//! 12). Pages that are promoted go before those demoted for them arrive.
+
+use std::time::Duration;
+
+use tierscope_core::{
+    Evidence, Failure, Orders, Outcome, PlacementView, Policy, Pressure, Probe, Setting, Tier, Time,
+};
+
+use crate::clock::state::{Event, PageState, next};
+use crate::clock::{Clock, Kind, Resident, Way};
+use crate::cost::Costs;
+use crate::settings::{Settings, Visit, recorded};
+
+/// Settings of the policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Time between two runs of kpromoted.
+    pub interval: Duration,
+    /// Pages of each list that a run looks at, and promotes.
+    pub scan: u32,
+    /// Anonymous pages of the lowest tier can be written back.
+    pub swap: bool,
+    /// How often an access to a page that was written to counts; 1 as in the paper.
+    pub dirty_weight: u8,
+    /// The interval adjusts itself.
+    pub adjust: bool,
+    /// The shortest interval that it may take then.
+    pub shortest: Duration,
+    /// The longest.
+    pub longest: Duration,
+    /// Pages looked up at each tick on a machine that does not tell of new ones.
+    pub census: u64,
+    /// What its work costs.
+    pub costs: Costs,
+}
+
+/// The paper's: 1 s (V-E), 1024 pages (V-C), no option of section VII.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(1),
+            scan: 1024,
+            swap: true,
+            dirty_weight: 1,
+            adjust: false,
+            shortest: Duration::from_millis(100),
+            longest: Duration::from_secs(5),
+            census: 65_536,
+            costs: Costs::default(),
+        }
+    }
+}
+
+impl Settings for Config {
+    fn visit(&mut self, each: &mut dyn Visit) {
+        each.value("interval", "time between two runs of kpromoted", &mut self.interval);
+        each.value("scan", "pages of each list that a run looks at", &mut self.scan);
+        each.value(
+            "swap",
+            "anonymous pages of the lowest tier can be written back",
+            &mut self.swap,
+        );
+        let about = "how often an access to a written page counts (section VII; 1: as any other)";
+        each.value("dirty_weight", about, &mut self.dirty_weight);
+        each.value("adjust", "the interval adjusts itself (section VII)", &mut self.adjust);
+        each.value("shortest", "the shortest interval then", &mut self.shortest);
+        each.value("longest", "the longest interval then", &mut self.longest);
+        let about = "pages looked up at a tick where the machine does not tell of new ones";
+        each.value("census", about, &mut self.census);
+        self.costs.visit(each);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.interval.is_zero() || self.scan == 0 || self.dirty_weight == 0 {
+            return Err("`interval`, `scan` and `dirty_weight` must be above zero".into());
+        }
+        if self.shortest.is_zero() || self.shortest > self.longest {
+            return Err("`shortest` must be above zero and no longer than `longest`".into());
+        }
+        Ok(())
+    }
+}
+
+/// A tier's kswapd.
+#[derive(Clone, Copy, Debug, Default)]
+struct Balance {
+    /// It fell to its low watermark and has not reached the high one.
+    short: bool,
+    /// The last scan freed nothing: no more until the next run.
+    rests: bool,
+}
+
+/// What was done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Runs of kpromoted.
+    pub runs: u64,
+    /// Pages ordered to be promoted.
+    pub promoted: u64,
+    /// Pages ordered to be demoted.
+    pub demoted: u64,
+    /// Pages ordered to be written back.
+    pub written_back: u64,
+    /// Scans of the lowest tier, short of memory, that found nothing to write back: from here on the
+    /// machine's own last resort, the killer, is near.
+    pub last_resorts: u64,
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct MultiClock {
+    config: Config,
+    interval: Duration,
+    pages: Resident,
+    balances: Vec<Balance>,
+    next_run: Time,
+    /// A run waits for the answers to its probes.
+    running: bool,
+    /// Pages of slower tiers that were found accessed since the last run, and those that were not since
+    /// the last one that was, or the last change of the interval.
+    accessed: u64,
+    idle: u64,
+    /// The machine cannot write back.
+    no_write_back: bool,
+    account: Account,
+}
+
+impl MultiClock {
+    /// The policy with these settings.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            interval: config.interval,
+            pages: Resident::new(Clock::new(true, config.dirty_weight), config.census),
+            balances: Vec::new(),
+            next_run: Time(0),
+            running: false,
+            accessed: 0,
+            idle: 0,
+            no_write_back: false,
+            account: Account::default(),
+            config,
+        }
+    }
+
+    /// Bytes kept for each tracked page of 4 KiB.
+    pub const PAGE_BYTES: usize = Clock::PAGE_BYTES;
+
+    /// What was done so far.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        self.account
+    }
+
+    /// The time to the next run.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    fn tiers(&self) -> impl Iterator<Item = Tier> + use<> {
+        self.pages.tiers()
+    }
+
+    /// kpromoted wakes up: asks for the bits of each list's tail.
+    fn begin_run(&mut self, orders: &mut Orders) {
+        self.account.runs += 1;
+        self.running = true;
+        self.balances.iter_mut().for_each(|balance| balance.rests = false);
+        for tier in self.tiers() {
+            self.config.costs.charge_wake(orders);
+            for kind in [Kind::Inactive, Kind::Active, Kind::Promote] {
+                self.scan(tier, kind, orders);
+            }
+        }
+    }
+
+    fn scan(&mut self, tier: Tier, kind: Kind, orders: &mut Orders) {
+        for file in [false, true] {
+            let which = (tier, kind, file);
+            let met =
+                self.pages.clock.scan(&self.pages.census.atlas, which, self.config.scan, orders);
+            self.config.costs.charge(orders, met);
+        }
+    }
+
+    /// A tier at its low watermark is scanned at once (kswapd).
+    fn relieve(&mut self, pressure: &Pressure, orders: &mut Orders) {
+        self.pages.moves.pressure(pressure);
+        for tier in self.tiers() {
+            let balance = &mut self.balances[usize::from(tier.0)];
+            balance.short |= self.pages.moves.shortage(tier) > 0;
+            balance.short &= self.pages.moves.free_at_last(tier) < self.pages.moves.high(tier);
+            if !balance.short || balance.rests {
+                continue;
+            }
+            // Until answers say otherwise: a scan that is never answered is not repeated at once.
+            balance.rests = true;
+            self.config.costs.charge_wake(orders);
+            self.scan(tier, Kind::Active, orders);
+            self.scan(tier, Kind::Inactive, orders);
+            if orders.probes.is_empty() {
+                self.finish(orders);
+            }
+        }
+    }
+
+    fn judge(&mut self, probes: &[Probe]) {
+        let (accessed, idle) = (&mut self.accessed, &mut self.idle);
+        self.pages.judge(probes, |clock, page, young| {
+            if clock.state(page).is_some_and(|(tier, _)| tier.0 > 0) {
+                *(if young { &mut *accessed } else { &mut *idle }) += 1;
+            }
+            clock.settle(page, young);
+        });
+    }
+
+    /// All bits are known: pages go up, and down.
+    fn finish(&mut self, orders: &mut Orders) {
+        let run = std::mem::take(&mut self.running);
+        let before = self.account.promoted;
+        for tier in self.tiers() {
+            let short = self.balances[usize::from(tier.0)].short;
+            if run || short {
+                self.promote_all(tier, short, orders);
+            }
+        }
+        for tier in self.tiers() {
+            if self.balances[usize::from(tier.0)].short {
+                self.demote_some(tier, orders);
+            }
+        }
+        self.pages.clock.clear_cold();
+        if run && self.config.adjust {
+            self.adjust(self.account.promoted - before);
+        }
+    }
+
+    fn adjust(&mut self, promoted: u64) {
+        if std::mem::take(&mut self.accessed) > 0 {
+            self.idle = 0;
+        }
+        let mut wanted = self.interval;
+        if promoted >= u64::from(self.config.scan) {
+            wanted /= 2;
+        } else if self.accessed_nothing() {
+            wanted *= 2;
+            self.idle = 0;
+        }
+        self.interval = wanted.clamp(self.config.shortest, self.config.longest);
+    }
+
+    /// As many pages of slower tiers as there are were looked at in a row, and none was accessed.
+    fn accessed_nothing(&self) -> bool {
+        let count = |tier: Tier| {
+            let kinds = [Kind::Inactive, Kind::Active, Kind::Promote];
+            let lists = kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]);
+            lists
+                .map(|(kind, file)| u64::from(self.pages.clock.count(tier, kind, file)))
+                .sum::<u64>()
+        };
+        self.idle >= self.tiers().skip(1).map(count).sum::<u64>()
+    }
+
+    /// Everything on a tier's promote lists goes up (13). What cannot stays for the next run, or is
+    /// active again if its own tier is short of memory (11).
+    fn promote_all(&mut self, tier: Tier, short: bool, orders: &mut Orders) {
+        if tier.0 == 0 {
+            return;
+        }
+        for file in [false, true] {
+            for page in self.pages.clock.first_come(tier, Kind::Promote, file, self.config.scan) {
+                self.config.costs.charge(orders, 1);
+                if self.promote(page, tier, orders) {
+                    self.account.promoted += 1;
+                } else if short {
+                    self.pages.clock.happen(page, Event::Refused);
+                } else {
+                    self.pages.clock.mark_tried(page);
+                }
+            }
+        }
+    }
+
+    fn promote(&mut self, page: u32, from: Tier, orders: &mut Orders) -> bool {
+        let to = Tier(from.0 - 1);
+        let bytes = self.pages.clock.bytes(page);
+        while self.pages.moves.room_above_low(to) < bytes {
+            if !self.demote_one(to, orders) {
+                return false;
+            }
+        }
+        self.pages.send(page, from, Some(to), Way::Up, orders)
+    }
+
+    /// Demotes one page that was just found cold, if the next tier has room; from the lowest tier it is
+    /// written back.
+    fn demote_one(&mut self, tier: Tier, orders: &mut Orders) -> bool {
+        let lowest = usize::from(tier.0) + 1 == self.pages.moves.tiers();
+        while let Some(page) = self.pages.clock.next_cold(tier) {
+            self.config.costs.charge(orders, 1);
+            if lowest {
+                if self.write_back(page, tier, orders) {
+                    return true;
+                }
+                continue;
+            }
+            let to = Tier(tier.0 + 1);
+            if self.pages.moves.free(to) < self.pages.clock.bytes(page) {
+                self.pages.clock.keep_cold(tier, page);
+                return false;
+            }
+            if self.pages.send(page, tier, Some(to), Way::Down, orders) {
+                self.account.demoted += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    fn write_back(&mut self, page: u32, tier: Tier, orders: &mut Orders) -> bool {
+        let possible = !self.no_write_back && (self.pages.clock.is_file(page) || self.config.swap);
+        let sent = possible && self.pages.send(page, tier, None, Way::Out, orders);
+        self.account.written_back += u64::from(sent);
+        sent
+    }
+
+    /// Frees a tier up to its high watermark, as far as cold pages are known.
+    fn demote_some(&mut self, tier: Tier, orders: &mut Orders) {
+        let mut freed = false;
+        while self.pages.moves.free_at_last(tier) < self.pages.moves.high(tier)
+            && self.demote_one(tier, orders)
+        {
+            freed = true;
+        }
+        let lowest = usize::from(tier.0) + 1 == self.pages.moves.tiers();
+        if lowest && !freed && self.pages.moves.shortage(tier) > 0 {
+            self.account.last_resorts += 1;
+        }
+        self.balances[usize::from(tier.0)].rests = !freed;
+    }
+
+    fn end(&mut self, outcome: &Outcome) {
+        let Some(ended) = self.pages.end(outcome) else { return };
+        let page = ended.page;
+        let (tier, state) = match (ended.tag, ended.done, ended.to) {
+            (Way::Up, true, Some(to)) => (to, next(PageState::Promote, Event::Promoted, true)),
+            (Way::Up, ..) => (ended.from, next(PageState::Promote, Event::Refused, true)),
+            (Way::Down, true, Some(to)) => {
+                (to, next(PageState::InactiveUnreferenced, Event::Demoted, true))
+            }
+            (Way::Out, true, _) => return self.pages.clock.forget(page),
+            (Way::Down | Way::Out, ..) => (ended.from, PageState::InactiveUnreferenced),
+        };
+        self.no_write_back |= ended.tag == Way::Out && ended.why == Some(Failure::Unsupported);
+        self.pages.clock.put(page, tier, state);
+    }
+}
+
+impl Policy for MultiClock {
+    fn name(&self) -> &'static str {
+        "multi_clock"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        recorded(&self.config)
+    }
+
+    fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
+        self.pages.census.observe(&evidence);
+        match evidence {
+            Evidence::Bits(probes) => {
+                self.judge(probes);
+                self.config.costs.charge(orders, probes.len() as u64);
+                self.finish(orders);
+            }
+            Evidence::Pressure(pressure) => self.relieve(pressure, orders),
+            Evidence::Outcomes(outcomes) => {
+                self.config.costs.charge(orders, outcomes.len() as u64);
+                outcomes.iter().for_each(|outcome| self.end(outcome));
+            }
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, now: Time, view: &dyn PlacementView, orders: &mut Orders) -> Time {
+        let looked = self.pages.settle(view);
+        self.balances.resize(self.pages.moves.tiers(), Balance::default());
+        self.config.costs.charge(orders, looked);
+        if now >= self.next_run {
+            self.begin_run(orders);
+            if orders.probes.is_empty() {
+                self.finish(orders);
+            }
+            self.next_run = now + self.interval;
+        }
+        self.next_run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tierscope_conformance::tiers::Size;
+    use tierscope_core::{Access, PageEventKind};
+
+    use super::*;
+    use crate::trace::Trace;
+    use PageState::*;
+
+    fn trace<const N: usize>(tiers: [u64; N], pages: u32) -> Trace<MultiClock> {
+        Trace::new(MultiClock::new(Config::default()), tiers, pages)
+    }
+
+    fn state(trace: &Trace<MultiClock>, page: u32) -> (u8, PageState) {
+        trace.policy.pages.clock.state_of(page).expect("it is on a list")
+    }
+
+    // Page 3 of the slow tier is touched in every second: the runs at 1, 2, 3 and 4 s take it from
+    // inactive to the promote list, and the last one promotes it. The fast tier has room for it.
+    //
+    //     run at   0   1   2   3   4
+    //     page 3   IU  IR  AU  AR  P, promoted
+    #[test]
+    fn golden_four_accesses_promote() {
+        let mut trace = trace([4, 8], 3);
+        trace.machine.place(&crate::trace::range(2, 1), Tier(1));
+        let states = [InactiveReferenced, ActiveUnreferenced, ActiveReferenced];
+        for wanted in states {
+            trace.seconds(1, |_| vec![2]);
+            assert_eq!(state(&trace, 2), (1, wanted));
+        }
+        assert_eq!(trace.orders(), 0);
+        trace.seconds(1, |_| vec![2]);
+        assert_eq!(trace.ordered(), ["2→0"]);
+        trace.seconds(1, |_| vec![]);
+        assert_eq!(state(&trace, 2), (0, ActiveUnreferenced), "where (13) leads");
+        assert_eq!(trace.places(), "0:0 1:0 2:0");
+        assert_eq!(trace.policy.account(), Account { runs: 6, promoted: 1, ..Default::default() });
+    }
+
+    // The fast tier is full: page 0, which nobody touches, goes down first, and the promotion waits
+    // for it. Page 1 is touched and stays.
+    #[test]
+    fn golden_a_promotion_into_a_full_tier_demotes_at_once() {
+        let mut trace = trace([2, 8], 4);
+        trace.seconds(5, |_| vec![1, 3]);
+        assert_eq!(trace.ordered(), ["0→1", "3→0"]);
+        assert_eq!(trace.machine.actions()[1].after, Some(trace.machine.actions()[0].id));
+        assert_eq!(trace.places(), "0:1 1:0 2:1 3:0");
+    }
+
+    // Nobody in the fast tier is cold: page 3 stays on the promote list, where an access keeps it (12),
+    // and is active again after a second without (11).
+    #[test]
+    fn golden_without_room_nobody_is_promoted() {
+        let mut trace = trace([2, 8], 4);
+        trace.seconds(5, |_| vec![0, 1, 3]);
+        assert_eq!((trace.orders(), state(&trace, 3)), (0, (1, Promote)));
+        trace.seconds(1, |_| vec![0, 1, 3]);
+        assert_eq!(state(&trace, 3), (1, Promote));
+        trace.seconds(1, |_| vec![0, 1]);
+        assert_eq!((trace.orders(), state(&trace, 3)), (0, (1, ActiveUnreferenced)));
+    }
+
+    // Ten pages, watermarks 2 and 4. Filling it leaves 2 free, the low one: the first pass finds no
+    // page that was looked at twice... nothing was touched since it was filled, so the two coldest
+    // pages, those filled first, go down, and 4 are free.
+    #[test]
+    fn golden_watermarks_demote() {
+        let sizes = [Size { pages: 10, low: 2, high: 4 }, Size::without_marks(20)];
+        let mut trace = Trace::with(MultiClock::new(Config::default()), &sizes, 9, false);
+        assert_eq!(trace.machine.used(), [8, 1]);
+        trace.seconds(2, |_| vec![2, 3]);
+        assert_eq!(trace.ordered(), ["0→1", "1→1"]);
+        assert_eq!(trace.machine.used(), [6, 3]);
+    }
+
+    // Only one tier, watermarks 2 and 4: pages are written back. Without swap nothing can be done.
+    #[test]
+    fn golden_the_lowest_tier_writes_back() {
+        let sizes = [Size { pages: 10, low: 2, high: 4 }];
+        let mut trace = Trace::with(MultiClock::new(Config::default()), &sizes, 8, false);
+        trace.seconds(2, |_| vec![2, 3]);
+        assert_eq!(trace.ordered(), ["0 Reclaim", "1 Reclaim"]);
+        assert_eq!(trace.places(), "2:0 3:0 4:0 5:0 6:0 7:0");
+        let config = Config { swap: false, ..Config::default() };
+        let mut trace = Trace::with(MultiClock::new(config), &sizes, 8, false);
+        trace.seconds(2, |_| vec![2, 3]);
+        assert_eq!(trace.orders(), 0);
+        assert!(trace.policy.account().last_resorts > 0, "out of memory comes last");
+    }
+
+    // A system call's accesses count one by one: four between two runs, and the next one promotes.
+    #[test]
+    fn golden_supervised_accesses_count_at_once() {
+        let mut trace = trace([4, 8], 3);
+        trace.machine.place(&crate::trace::range(2, 1), Tier(1));
+        trace.seconds(1, |_| vec![]);
+        for _ in 0..4 {
+            trace.tell(2, 1, PageEventKind::FileAccess(Access::Load));
+        }
+        trace.seconds(1, |_| vec![]);
+        assert_eq!(trace.ordered(), ["2→0"]);
+    }
+
+    // A locked page is on the list of its own, whatever it does; unlocked, it begins anew (5), and its
+    // bit, which nobody cleared meanwhile, counts (1).
+    #[test]
+    fn golden_locked_pages_stay() {
+        let mut trace = trace([4, 8], 3);
+        trace.machine.place(&crate::trace::range(2, 1), Tier(1));
+        trace.tell(2, 1, PageEventKind::Locked);
+        trace.seconds(6, |_| vec![2]);
+        assert_eq!((trace.orders(), trace.policy.pages.clock.state_of(2)), (0, None));
+        trace.tell(2, 1, PageEventKind::Unlocked);
+        trace.seconds(1, |_| vec![]);
+        assert_eq!(state(&trace, 2), (1, InactiveReferenced));
+    }
+
+    // Locked between the order and the move: back to the active list (IV-C).
+    #[test]
+    fn a_page_that_cannot_move_is_active_again() {
+        let mut trace = trace([4, 8], 3);
+        trace.machine.place(&crate::trace::range(2, 1), Tier(1));
+        trace.seconds(3, |_| vec![2]);
+        let mut orders = Orders::default();
+        trace.policy.pages.clock.happen(2, Event::Called);
+        trace.policy.running = true;
+        trace.policy.finish(&mut orders);
+        let (id, why) = (orders.actions[0].id, Some(Failure::Busy));
+        let failed = Outcome { id, time: Time(0), done: 0, failed: 4096, why };
+        trace.policy.observe(Evidence::Outcomes(&[failed]), &mut orders);
+        assert_eq!(state(&trace, 2), (1, ActiveUnreferenced));
+    }
+
+    // Three tiers: a page climbs one at a time, with four accesses each (it arrives active: two).
+    #[test]
+    fn golden_three_tiers() {
+        let mut trace = trace([2, 2, 8], 2);
+        trace.machine.place(&crate::trace::range(1, 1), Tier(2));
+        trace.seconds(5, |_| vec![1]);
+        assert_eq!(trace.ordered(), ["1→1"]);
+        trace.seconds(3, |_| vec![1]);
+        assert_eq!(trace.ordered(), ["1→1", "1→0"]);
+    }
+
+    // Section VII: a page that a system call wrote to needs half as many accesses.
+    #[test]
+    fn golden_dirty_pages_weigh_more() {
+        let config = Config { dirty_weight: 2, ..Config::default() };
+        let mut trace = Trace::new(MultiClock::new(config), [4, 8], 4);
+        trace.machine.place(&crate::trace::range(2, 2), Tier(1));
+        trace.seconds(1, |_| vec![]);
+        trace.tell(3, 1, PageEventKind::FileAccess(Access::Store));
+        trace.seconds(2, |_| vec![2, 3]);
+        assert_eq!(trace.ordered(), ["3→0"]);
+        assert_eq!(state(&trace, 2), (1, ActiveUnreferenced));
+    }
+
+    // Section VII: nothing accessed for three runs, 1, 2, 4 and then 5 s; something, but too little for
+    // more haste; twice a list's worth.
+    #[test]
+    fn the_interval_adjusts_itself() {
+        let config = Config { adjust: true, scan: 2, ..Config::default() };
+        let mut policy = MultiClock::new(config);
+        let mut intervals = Vec::new();
+        for (promoted, accessed) in [(0, 0), (0, 0), (0, 0), (0, 9), (1, 9), (2, 9), (9, 9)] {
+            policy.accessed = accessed;
+            policy.adjust(promoted);
+            intervals.push(policy.interval().as_millis());
+        }
+        assert_eq!(intervals, [2000, 4000, 5000, 5000, 5000, 2500, 1250]);
+    }
+}

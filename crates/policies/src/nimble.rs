@@ -1,0 +1,281 @@
+//! Nimble: what was referenced last comes, what was not goes, in bulk.
+//!
+//! Source: Yan et al., "Nimble Page Management for Tiered Memory Systems" (ASPLOS'19), as its kernel does
+//! it (mm/memory_manage.c, `do_mm_manage` and `shrink_lists`):
+//!
+//! - At each call half of every evictable list of both nodes is scanned. An active page's ACCESSED bit is
+//!   cleared and the page goes inactive, referenced or not. An inactive page that is young and was marked
+//!   referenced before becomes active; young for the first time, it is marked and stays.
+//! - The slow node's active lists are the source; if what is asked for is less than what is free in the
+//!   fast node, the inactive ones too.
+//! - Of pages to come that find no room so many of the fast node's inactive lists leave first. Huge pages
+//!   are exchanged in pairs there; others move out, then in, in batches of 16. Moves here are single
+//!   actions, each of which waits for the one that makes room: what pairs and batches save is the
+//!   machine's affair.
+//!
+//! Left out: executable pages of files that stay active (nothing tells which are), and a page that more
+//! than one table maps, which is activated at its first sight (likewise). `request` and `interval` are the
+//! launcher's parameters there: assumed, to be varied.
+
+use std::time::Duration;
+
+use tierscope_core::{Evidence, Orders, PAGE_SIZE, PlacementView, Policy, Setting, Tier, Time};
+
+use crate::clock::state::PageState;
+use crate::clock::{Clock, Kind, Resident, Way};
+use crate::cost::Costs;
+use crate::settings::{Bytes, Settings, Visit, recorded};
+
+/// Settings of the policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Time between two calls.
+    pub interval: Duration,
+    /// Bytes that a call may promote.
+    pub request: Bytes,
+    /// Pages looked up at each tick on a machine that does not tell of new ones.
+    pub census: u64,
+    /// What its work costs.
+    pub costs: Costs,
+}
+
+/// Assumed: 1 GiB every 5 s.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(5),
+            request: Bytes(1 << 30),
+            census: 65_536,
+            costs: Costs::default(),
+        }
+    }
+}
+
+impl Settings for Config {
+    fn visit(&mut self, each: &mut dyn Visit) {
+        each.value("interval", "time between two calls", &mut self.interval);
+        each.value("request", "bytes that a call may promote", &mut self.request);
+        let about = "pages looked up at a tick where the machine does not tell of new ones";
+        each.value("census", about, &mut self.census);
+        self.costs.visit(each);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let sound = !self.interval.is_zero() && self.request.0 >= PAGE_SIZE;
+        if sound {
+            Ok(())
+        } else {
+            Err("`interval` must be above zero, `request` a page at least".into())
+        }
+    }
+}
+
+const KINDS: [(Kind, bool); 4] =
+    [(Kind::Active, false), (Kind::Active, true), (Kind::Inactive, false), (Kind::Inactive, true)];
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct Nimble {
+    config: Config,
+    pages: Resident,
+    next_call: Time,
+}
+
+/// `shrink_lists`: what a scanned page becomes.
+fn settle(clock: &mut Clock, page: u32, young: bool) {
+    use PageState::{ActiveUnreferenced, InactiveReferenced, InactiveUnreferenced};
+    let Some((tier, state)) = clock.state(page) else { return };
+    let next = match (state, young) {
+        (InactiveReferenced, true) => ActiveUnreferenced,
+        (InactiveUnreferenced, true) => InactiveReferenced,
+        (InactiveReferenced | InactiveUnreferenced, false) => state,
+        _ => InactiveUnreferenced,
+    };
+    clock.put(page, tier, next);
+}
+
+impl Nimble {
+    /// The policy with these settings.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let pages = Resident::new(Clock::new(false, 1), config.census);
+        Self { pages, next_call: Time(0), config }
+    }
+
+    /// Asks for half of every list.
+    fn call(&mut self, orders: &mut Orders) {
+        self.config.costs.charge_wake(orders);
+        for tier in self.pages.tiers() {
+            for (kind, file) in KINDS {
+                let Resident { clock, census, .. } = &mut self.pages;
+                let half = clock.count(tier, kind, file).div_ceil(2);
+                let met = clock.scan(&census.atlas, (tier, kind, file), half, orders);
+                self.config.costs.charge(orders, met);
+            }
+        }
+    }
+
+    /// The source's pages change places with the fast tier's inactive ones.
+    fn migrate(&mut self, orders: &mut Orders) {
+        for tier in self.pages.tiers().skip(1) {
+            let to = Tier(tier.0 - 1);
+            let ample = self.config.request.0 < self.pages.moves.room_above_low(to);
+            let mut left = self.config.request.0;
+            for (kind, file) in KINDS {
+                if kind == Kind::Inactive && !ample {
+                    continue;
+                }
+                self.take(tier, (kind, file), &mut left, orders);
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        tier: Tier,
+        (kind, file): (Kind, bool),
+        left: &mut u64,
+        orders: &mut Orders,
+    ) {
+        let most = u32::try_from(*left / PAGE_SIZE).unwrap_or(u32::MAX);
+        for page in self.pages.clock.last_come(tier, kind, file, most) {
+            self.config.costs.charge(orders, 1);
+            // Inactive pages never referenced are no better than what they would push out.
+            let state = self.pages.clock.state(page).map(|(_, state)| state);
+            let bytes = self.pages.clock.bytes(page);
+            if state == Some(PageState::InactiveUnreferenced) || bytes > *left {
+                continue;
+            }
+            if !self.promote(page, tier, orders) {
+                return;
+            }
+            *left -= bytes;
+        }
+    }
+
+    fn promote(&mut self, page: u32, from: Tier, orders: &mut Orders) -> bool {
+        let to = Tier(from.0 - 1);
+        while self.pages.moves.room_above_low(to) < self.pages.clock.bytes(page) {
+            if !self.demote(to, orders) {
+                return false;
+            }
+        }
+        self.pages.send(page, from, Some(to), Way::Up, orders)
+    }
+
+    /// An inactive page leaves.
+    fn demote(&mut self, tier: Tier, orders: &mut Orders) -> bool {
+        let to = Tier(tier.0 + 1);
+        for file in [false, true] {
+            let first = self.pages.clock.first_come(tier, Kind::Inactive, file, 1);
+            if let Some(page) = first.first().copied() {
+                let fits = self.pages.moves.free(to) >= self.pages.clock.bytes(page);
+                return fits && self.pages.send(page, tier, Some(to), Way::Down, orders);
+            }
+        }
+        false
+    }
+}
+
+impl Policy for Nimble {
+    fn name(&self) -> &'static str {
+        "nimble"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        recorded(&self.config)
+    }
+
+    fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
+        self.pages.census.observe(&evidence);
+        match evidence {
+            Evidence::Bits(probes) => {
+                self.pages.judge(probes, settle);
+                self.config.costs.charge(orders, probes.len() as u64);
+                self.migrate(orders);
+            }
+            Evidence::Pressure(pressure) => self.pages.moves.pressure(pressure),
+            Evidence::Outcomes(outcomes) => {
+                self.config.costs.charge(orders, outcomes.len() as u64);
+                for outcome in outcomes {
+                    let Some(ended) = self.pages.end(outcome) else { continue };
+                    let tier = ended.to.filter(|_| ended.done).unwrap_or(ended.from);
+                    let state = match ended.tag {
+                        Way::Up => PageState::ActiveUnreferenced,
+                        Way::Down | Way::Out => PageState::InactiveUnreferenced,
+                    };
+                    self.pages.clock.put(ended.page, tier, state);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, now: Time, view: &dyn PlacementView, orders: &mut Orders) -> Time {
+        let looked = self.pages.settle(view);
+        self.config.costs.charge(orders, looked);
+        if now >= self.next_call {
+            self.call(orders);
+            self.next_call = now + self.config.interval;
+        }
+        self.next_call
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Trace;
+
+    fn every_second() -> Nimble {
+        Nimble::new(Config { interval: Duration::from_secs(1), ..Config::default() })
+    }
+
+    #[test]
+    fn active_pages_go_inactive_even_if_referenced() {
+        let mut clock = Clock::new(false, 1);
+        let mut moves = crate::pages::Moves::<()>::new();
+        let mut kept = crate::clock::Kept { clock: &mut clock, moves: &mut moves };
+        use crate::pages::{Change, Keeper as _};
+        kept.change(Change::Seen { page: 0, order: 0, tier: Tier(1), file: false });
+        let mut seen = Vec::new();
+        for young in [true, false, true, true, false] {
+            settle(&mut clock, 0, young);
+            seen.push(clock.state(0).expect("it is there").1);
+        }
+        use PageState::{
+            ActiveUnreferenced as A, InactiveReferenced as R, InactiveUnreferenced as I,
+        };
+        assert_eq!(seen, [R, R, A, I, I]);
+    }
+
+    // Two pages a tier, 1 and 3 touched all the time. Half of each list is one page, and they take turns:
+    // 0 and 2 at 0 s, 1 and 3 at 1 s, which marks them, and again at 3 s, which activates them. Page 3
+    // changes places with page 0.
+    #[test]
+    fn golden_the_active_change_places_with_the_inactive() {
+        let mut trace = Trace::new(every_second(), [2, 8], 4);
+        trace.seconds(2, |_| vec![1, 3]);
+        assert_eq!(trace.orders(), 0, "{:?}", trace.ordered());
+        trace.seconds(1, |_| vec![1, 3]);
+        assert_eq!(trace.ordered(), ["0→1", "3→0"]);
+        assert_eq!(trace.machine.actions()[1].after, Some(trace.machine.actions()[0].id));
+    }
+
+    // There is ample room: a page that was seen once, at 2 s when its turn comes again, is inactive still
+    // and comes too.
+    #[test]
+    fn golden_with_ample_room_inactive_pages_come_too() {
+        let config = Config {
+            interval: Duration::from_secs(1),
+            request: Bytes(2 * PAGE_SIZE),
+            ..Config::default()
+        };
+        let mut trace = Trace::new(Nimble::new(config), [8, 8], 2);
+        trace.machine.place(&crate::trace::range(0, 2), Tier(1));
+        trace.seconds(1, |_| vec![0]);
+        assert_eq!(trace.orders(), 0);
+        trace.seconds(1, |_| vec![]);
+        assert_eq!(trace.ordered(), ["0→0"]);
+    }
+}

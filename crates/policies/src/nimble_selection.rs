@@ -1,0 +1,228 @@
+//! Nimble's choice of pages, as the MULTI-CLOCK paper compares itself with it.
+//!
+//! Source: MULTI-CLOCK (HPCA'22), sections II-D and V-C: the authors "separated its hot/cold page
+//! identification technique and implemented a single threaded Nimble page selection mechanism". It is the
+//! kernel's own two lists, by recency alone: the pages that were activated last in a slower tier change
+//! places with those of the faster one that were used least recently, at most 1024 of them in each scan
+//! ("always 1024", V-D, where the active list has as many), every second. A promoted page goes "to the
+//! bottom of the higher tier's active list" (figure 3, 11). The full Nimble is [`crate::nimble`].
+//!
+//! What the paper leaves open, as decided here: the least recently used pages are those at the tail of
+//! the inactive lists, and where these are empty, of the active ones; a page with a free one to go to
+//! needs no partner.
+
+use std::time::Duration;
+
+use tierscope_core::{Evidence, Orders, PlacementView, Policy, Setting, Tier, Time};
+
+use crate::clock::state::PageState;
+use crate::clock::{Clock, Kind, Resident, Way};
+use crate::cost::Costs;
+use crate::settings::{Settings, Visit, recorded};
+
+/// Settings of the policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Time between two scans.
+    pub interval: Duration,
+    /// Pages of each list that a scan looks at, and promotes from a tier.
+    pub scan: u32,
+    /// Pages looked up at each tick on a machine that does not tell of new ones.
+    pub census: u64,
+    /// What its work costs.
+    pub costs: Costs,
+}
+
+/// 1 s and 1024 pages (V-C, V-E).
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(1),
+            scan: 1024,
+            census: 65_536,
+            costs: Costs::default(),
+        }
+    }
+}
+
+impl Settings for Config {
+    fn visit(&mut self, each: &mut dyn Visit) {
+        each.value("interval", "time between two scans", &mut self.interval);
+        each.value("scan", "pages of each list that a scan looks at, and promotes", &mut self.scan);
+        let about = "pages looked up at a tick where the machine does not tell of new ones";
+        each.value("census", about, &mut self.census);
+        self.costs.visit(each);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let sound = !self.interval.is_zero() && self.scan > 0;
+        if sound { Ok(()) } else { Err("`interval` and `scan` must be above zero".into()) }
+    }
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct NimbleSelection {
+    config: Config,
+    pages: Resident,
+    next_scan: Time,
+}
+
+impl NimbleSelection {
+    /// The policy with these settings.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let pages = Resident::new(Clock::new(false, 1), config.census);
+        Self { pages, next_scan: Time(0), config }
+    }
+
+    fn scan(&mut self, orders: &mut Orders) {
+        for tier in self.pages.tiers() {
+            self.config.costs.charge_wake(orders);
+            for (kind, file) in [
+                (Kind::Inactive, false),
+                (Kind::Inactive, true),
+                (Kind::Active, false),
+                (Kind::Active, true),
+            ] {
+                let Resident { clock, census, .. } = &mut self.pages;
+                let met = clock.scan(&census.atlas, (tier, kind, file), self.config.scan, orders);
+                self.config.costs.charge(orders, met);
+            }
+        }
+    }
+
+    fn exchange(&mut self, orders: &mut Orders) {
+        for tier in self.pages.tiers().skip(1) {
+            let mut left = self.config.scan;
+            for file in [false, true] {
+                for page in self.pages.clock.last_come(tier, Kind::Active, file, left) {
+                    left -= u32::from(self.promote(page, tier, orders));
+                }
+            }
+            self.config.costs.charge(orders, u64::from(self.config.scan - left));
+        }
+        self.pages.clock.clear_cold();
+    }
+
+    fn promote(&mut self, page: u32, from: Tier, orders: &mut Orders) -> bool {
+        let to = Tier(from.0 - 1);
+        while self.pages.moves.room_above_low(to) < self.pages.clock.bytes(page) {
+            if !demote_oldest(&mut self.pages, to, orders) {
+                return false;
+            }
+        }
+        self.pages.send(page, from, Some(to), Way::Up, orders)
+    }
+}
+
+/// The page of a tier that was used least recently goes to the next one, if that has room.
+pub(crate) fn demote_oldest(pages: &mut Resident, tier: Tier, orders: &mut Orders) -> bool {
+    let to = Tier(tier.0 + 1);
+    let lists = [
+        (Kind::Inactive, false),
+        (Kind::Inactive, true),
+        (Kind::Active, false),
+        (Kind::Active, true),
+    ];
+    for (kind, file) in lists {
+        if let Some(page) = pages.clock.first_come(tier, kind, file, 1).first().copied() {
+            let fits = pages.moves.free(to) >= pages.clock.bytes(page);
+            return fits && pages.send(page, tier, Some(to), Way::Down, orders);
+        }
+    }
+    false
+}
+
+impl Policy for NimbleSelection {
+    fn name(&self) -> &'static str {
+        "nimble-selection"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        recorded(&self.config)
+    }
+
+    fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
+        self.pages.census.observe(&evidence);
+        match evidence {
+            Evidence::Bits(probes) => {
+                self.pages.judge(probes, Clock::settle);
+                self.config.costs.charge(orders, probes.len() as u64);
+                self.exchange(orders);
+            }
+            Evidence::Pressure(pressure) => self.pages.moves.pressure(pressure),
+            Evidence::Outcomes(outcomes) => {
+                self.config.costs.charge(orders, outcomes.len() as u64);
+                for outcome in outcomes {
+                    let Some(ended) = self.pages.end(outcome) else { continue };
+                    let arrived = ended.to.filter(|_| ended.done);
+                    let tier = arrived.unwrap_or(ended.from);
+                    match ended.tag {
+                        Way::Up => {
+                            self.pages.clock.put_last(
+                                ended.page,
+                                tier,
+                                PageState::ActiveUnreferenced,
+                            );
+                        }
+                        Way::Down | Way::Out => {
+                            self.pages.clock.put(ended.page, tier, PageState::InactiveUnreferenced);
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, now: Time, view: &dyn PlacementView, orders: &mut Orders) -> Time {
+        let looked = self.pages.settle(view);
+        self.config.costs.charge(orders, looked);
+        if now >= self.next_scan {
+            self.scan(orders);
+            self.next_scan = now + self.config.interval;
+        }
+        self.next_scan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Trace;
+
+    // Page 3 is touched twice: the scan at 2 s activates it and promotes it at once, in exchange for
+    // page 0, which was filled first. MULTI-CLOCK would wait for two more accesses.
+    #[test]
+    fn golden_two_accesses_promote() {
+        let mut trace = Trace::new(NimbleSelection::new(Config::default()), [2, 8], 4);
+        trace.seconds(1, |_| vec![1, 3]);
+        assert_eq!(trace.orders(), 0);
+        trace.seconds(1, |_| vec![1, 3]);
+        assert_eq!(trace.ordered(), ["0→1", "3→0"]);
+        assert_eq!(trace.places(), "0:1 1:0 2:1 3:0");
+    }
+
+    // Of three active pages two may change places in a scan: those that were activated last.
+    #[test]
+    fn golden_a_scan_promotes_a_fixed_number() {
+        let config = Config { scan: 2, ..Config::default() };
+        let mut trace = Trace::new(NimbleSelection::new(config), [4, 8], 7);
+        trace.seconds(2, |_| vec![]);
+        assert_eq!(trace.orders(), 0, "nothing is active");
+        trace.seconds(8, |_| vec![4, 5, 6]);
+        assert!(trace.orders() >= 4);
+        let per_second = trace.machine.actions().len() as u64 / 2 / 2;
+        assert!(per_second <= 8, "two promotions a second at most: {:?}", trace.ordered());
+    }
+
+    // The fast tier's pages are as hot as the slow one's: recency alone exchanges them all the same.
+    #[test]
+    fn golden_it_exchanges_what_is_alike() {
+        let mut trace = Trace::new(NimbleSelection::new(Config::default()), [1, 8], 2);
+        trace.seconds(6, |_| vec![0, 1]);
+        assert_eq!(trace.ordered()[..2], ["0→1", "1→0"]);
+        assert!(trace.orders() > 2, "and again: {:?}", trace.ordered());
+    }
+}

@@ -1,0 +1,302 @@
+//! What is on its way, and the room that it leaves.
+
+use std::collections::BTreeMap;
+
+use tierscope_core::{
+    Action, ActionId, ActionKind, Failure, Orders, Outcome, Pressure, Range, Tier, TierUse,
+};
+
+/// A page on its way, and why.
+#[derive(Clone, Copy, Debug)]
+struct Flight<T> {
+    /// `None` if it was freed meanwhile.
+    page: Option<u32>,
+    from: Tier,
+    /// `None` if it is to be reclaimed, or to change in place.
+    to: Option<Tier>,
+    bytes: u64,
+    /// It leaves its tier if all goes well.
+    leaves: bool,
+    tag: T,
+}
+
+/// What became of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended<T> {
+    pub(crate) page: u32,
+    pub(crate) from: Tier,
+    pub(crate) to: Option<Tier>,
+    pub(crate) tag: T,
+    /// It is as it was ordered to be.
+    pub(crate) done: bool,
+    pub(crate) why: Option<Failure>,
+}
+
+/// A tier as a policy sees it, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Room {
+    capacity: u64,
+    free: u64,
+    /// On their way in.
+    coming: u64,
+    /// On their way out.
+    leaving: u64,
+    /// Of these, ordered since `free` was told: they cannot be in it yet.
+    leaving_since: u64,
+    /// Watermarks.
+    low: u64,
+    high: u64,
+    /// The last action that makes room here.
+    last_out: Option<ActionId>,
+}
+
+/// Share of a tier between its watermarks where the machine does not tell: `vm.watermark_scale_factor`
+/// as it comes, 10 of 10,000 (Linux mm/page_alloc.c).
+const MARKS: u64 = 1000;
+
+/// Actions under way, and the room of all tiers.
+#[derive(Clone, Debug)]
+pub(crate) struct Moves<T> {
+    next: u64,
+    under_way: BTreeMap<ActionId, Flight<T>>,
+    rooms: Vec<Room>,
+    /// The machine told its watermarks.
+    told: bool,
+}
+
+impl<T: Copy> Moves<T> {
+    pub(crate) fn new() -> Self {
+        Self { next: 0, under_way: BTreeMap::new(), rooms: Vec::new(), told: false }
+    }
+
+    /// Takes over how full the tiers are.
+    pub(crate) fn refresh(&mut self, tiers: &[TierUse]) {
+        self.rooms.resize(self.rooms.len().max(tiers.len()), Room::default());
+        for tier in tiers {
+            let room = &mut self.rooms[usize::from(tier.tier.0)];
+            room.capacity = tier.capacity;
+            room.free = tier.capacity.saturating_sub(tier.used);
+            room.leaving_since = 0;
+            if !self.told {
+                (room.low, room.high) = (tier.capacity / MARKS, 2 * tier.capacity / MARKS);
+            }
+        }
+    }
+
+    /// Takes over watermarks and what is free.
+    pub(crate) fn pressure(&mut self, pressure: &Pressure) {
+        self.told = true;
+        for tier in &pressure.tiers {
+            if let Some(room) = self.rooms.get_mut(usize::from(tier.tier.0)) {
+                (room.free, room.low, room.high) = (tier.free, tier.low, tier.high);
+                room.leaving_since = 0;
+            }
+        }
+    }
+
+    pub(crate) fn tiers(&self) -> usize {
+        self.rooms.len()
+    }
+
+    fn room(&self, tier: Tier) -> Room {
+        self.rooms.get(usize::from(tier.0)).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn capacity(&self, tier: Tier) -> u64 {
+        self.room(tier).capacity
+    }
+
+    /// Bytes free now, less what is on its way in.
+    pub(crate) fn free(&self, tier: Tier) -> u64 {
+        let room = self.room(tier);
+        room.free.saturating_sub(room.coming)
+    }
+
+    /// Bytes that may be counted on once all that is under way has ended well. What was ordered to leave
+    /// before the machine last told what is free may have left already: it is not counted twice.
+    pub(crate) fn free_soon(&self, tier: Tier) -> u64 {
+        let room = self.room(tier);
+        (room.free + room.leaving_since).saturating_sub(room.coming)
+    }
+
+    /// Bytes free once all is over, if nothing of it is yet: whoever makes room stops at this.
+    pub(crate) fn free_at_last(&self, tier: Tier) -> u64 {
+        let room = self.room(tier);
+        (room.free + room.leaving).saturating_sub(room.coming)
+    }
+
+    pub(crate) fn low(&self, tier: Tier) -> u64 {
+        self.room(tier).low
+    }
+
+    pub(crate) fn high(&self, tier: Tier) -> u64 {
+        self.room(tier).high
+    }
+
+    /// Bytes that may still come before a tier falls below its low watermark, once all that is under
+    /// way has ended well.
+    pub(crate) fn room_above_low(&self, tier: Tier) -> u64 {
+        self.free_soon(tier).saturating_sub(self.low(tier))
+    }
+
+    /// Bytes short of the high watermark of a tier that fell to its low one; 0 if it did not.
+    pub(crate) fn shortage(&self, tier: Tier) -> u64 {
+        let (free, room) = (self.free_at_last(tier), self.room(tier));
+        if room.capacity > 0 && free <= room.low { room.high.saturating_sub(free) } else { 0 }
+    }
+
+    /// Orders a move. If it needs what another one frees, it waits for that one.
+    pub(crate) fn move_page(
+        &mut self,
+        orders: &mut Orders,
+        (page, range): (u32, Range),
+        (from, to): (Tier, Tier),
+        tag: T,
+    ) -> ActionId {
+        let after = if self.free(to) < range.bytes() { self.room(to).last_out } else { None };
+        let flight = Flight {
+            page: Some(page),
+            from,
+            to: Some(to),
+            bytes: range.bytes(),
+            leaves: true,
+            tag,
+        };
+        self.rooms[usize::from(to.0)].coming += range.bytes();
+        self.order(orders, (range, ActionKind::Move(to)), after, flight)
+    }
+
+    /// Orders that a page be given back.
+    pub(crate) fn reclaim(
+        &mut self,
+        orders: &mut Orders,
+        (page, range): (u32, Range),
+        from: Tier,
+        tag: T,
+    ) -> ActionId {
+        let flight =
+            Flight { page: Some(page), from, to: None, bytes: range.bytes(), leaves: true, tag };
+        self.order(orders, (range, ActionKind::Reclaim), None, flight)
+    }
+
+    /// Orders something that changes a page in place.
+    pub(crate) fn in_place(
+        &mut self,
+        orders: &mut Orders,
+        (page, range): (u32, Range),
+        (tier, kind): (Tier, ActionKind),
+        tag: T,
+    ) -> ActionId {
+        let flight = Flight {
+            page: Some(page),
+            from: tier,
+            to: None,
+            bytes: range.bytes(),
+            leaves: false,
+            tag,
+        };
+        self.order(orders, (range, kind), None, flight)
+    }
+
+    fn order(
+        &mut self,
+        orders: &mut Orders,
+        (range, kind): (Range, ActionKind),
+        after: Option<ActionId>,
+        flight: Flight<T>,
+    ) -> ActionId {
+        let id = ActionId(self.next);
+        self.next += 1;
+        if flight.leaves {
+            let room = &mut self.rooms[usize::from(flight.from.0)];
+            room.leaving += flight.bytes;
+            room.leaving_since += flight.bytes;
+            room.last_out = Some(id);
+        }
+        self.under_way.insert(id, flight);
+        orders.actions.push(Action { id, after, range, kind });
+        id
+    }
+
+    /// Takes an outcome in; `None` if it is nobody's, or of a page that is gone.
+    pub(crate) fn end(&mut self, outcome: &Outcome) -> Option<Ended<T>> {
+        let flight = self.under_way.remove(&outcome.id)?;
+        let done = outcome.failed == 0 && outcome.why.is_none();
+        let from = &mut self.rooms[usize::from(flight.from.0)];
+        if flight.leaves {
+            // What it left free is told by the machine.
+            from.leaving -= flight.bytes;
+            from.leaving_since = from.leaving_since.min(from.leaving);
+            if from.last_out == Some(outcome.id) {
+                from.last_out = None;
+            }
+        }
+        if let Some(to) = flight.to {
+            let to = &mut self.rooms[usize::from(to.0)];
+            to.coming -= flight.bytes;
+            to.free = to.free.saturating_sub(if done { flight.bytes } else { 0 });
+        }
+        let Flight { from, to, tag, .. } = flight;
+        Some(Ended { page: flight.page?, from, to, tag, done, why: outcome.why })
+    }
+
+    /// The page is gone: whatever becomes of its action is nobody's.
+    pub(crate) fn forget(&mut self, page: u32) {
+        let of_page = |flight: &&mut Flight<T>| flight.page == Some(page);
+        self.under_way.values_mut().filter(of_page).for_each(|flight| flight.page = None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::{SpaceId, Time};
+
+    const FAST: Tier = Tier(0);
+    const SLOW: Tier = Tier(1);
+
+    fn page(number: u32) -> (u32, Range) {
+        let start = u64::from(number) << 12;
+        (number, Range::new(SpaceId(0), start, start + 4096))
+    }
+
+    fn ended(id: ActionId, done: u64, why: Option<Failure>) -> Outcome {
+        Outcome { id, time: Time(0), done, failed: 4096 - done, why }
+    }
+
+    // The fast tier holds four pages, of which one is free: the first promotion goes at once, the
+    // second one waits for a demotion.
+    #[test]
+    fn a_promotion_into_a_full_tier_waits_for_a_demotion() {
+        let mut moves = Moves::<()>::new();
+        let tier = |tier, used: u64| TierUse { tier, capacity: 4 * 4096, used: used * 4096 };
+        moves.refresh(&[tier(FAST, 3), tier(SLOW, 2)]);
+        let mut orders = Orders::default();
+        moves.move_page(&mut orders, page(7), (SLOW, FAST), ());
+        assert_eq!((moves.free(FAST), orders.actions[0].after), (0, None));
+        let out = moves.move_page(&mut orders, page(1), (FAST, SLOW), ());
+        assert_eq!((moves.free(FAST), moves.free_soon(FAST)), (0, 4096));
+        moves.move_page(&mut orders, page(8), (SLOW, FAST), ());
+        assert_eq!(orders.actions[2].after, Some(out));
+        assert_eq!(moves.free_soon(FAST), 0);
+        let first = moves.end(&ended(ActionId(0), 4096, None)).expect("ours");
+        assert!(first.done && first.page == 7);
+        let second = moves.end(&ended(out, 0, Some(Failure::Busy))).expect("ours");
+        assert!(!second.done);
+        assert_eq!(moves.end(&ended(out, 4096, None)), None, "an action ends once");
+        assert_eq!((moves.free(FAST), moves.under_way.len()), (0, 1));
+    }
+
+    #[test]
+    fn watermarks_are_the_machines_or_a_thousandth() {
+        let mut moves = Moves::<()>::new();
+        let tier = TierUse { tier: FAST, capacity: 1000 * 4096, used: 999 * 4096 };
+        moves.refresh(&[tier]);
+        assert_eq!((moves.low(FAST), moves.high(FAST)), (4096, 2 * 4096));
+        assert_eq!((moves.shortage(FAST), moves.room_above_low(FAST)), (4096, 0));
+        let free = 20 * 4096;
+        let told = tierscope_core::TierPressure { tier: FAST, free, low: 4096, high: 3 * 4096 };
+        moves.pressure(&Pressure { tiers: vec![told], stalled: 0.0 });
+        assert_eq!((moves.shortage(FAST), moves.room_above_low(FAST)), (0, 19 * 4096));
+    }
+}

@@ -1,0 +1,43 @@
+//! Static tiering: a page stays where it was put first.
+//!
+//! Source: MULTI-CLOCK (HPCA'22), section II-D: "a memory page, once mapped to a tier, may not get
+//! reassigned to a different tier during its lifetime". Where pages come from first, the fastest tier
+//! until it is full, is the machine's affair. The baseline of all others: it looks at nothing, moves
+//! nothing and costs nothing.
+
+use tierscope_core::{Evidence, Orders, PlacementView, Policy, Setting, Time};
+
+/// The policy.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Static;
+
+impl Policy for Static {
+    fn name(&self) -> &'static str {
+        "static"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        Vec::new()
+    }
+
+    fn observe(&mut self, _: Evidence<'_>, _: &mut Orders) {}
+
+    fn tick(&mut self, _: Time, _: &dyn PlacementView, _: &mut Orders) -> Time {
+        Time::NEVER
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Trace;
+
+    #[test]
+    fn nothing_ever_happens() {
+        let mut trace = Trace::new(Static, [2, 6], 6);
+        assert_eq!(trace.places(), "0:0 1:0 2:1 3:1 4:1 5:1");
+        trace.seconds(10, |_| vec![4, 5]);
+        assert_eq!(trace.places(), "0:0 1:0 2:1 3:1 4:1 5:1");
+        assert_eq!((trace.orders(), trace.work()), (0, std::time::Duration::ZERO));
+    }
+}

@@ -1,0 +1,123 @@
+//! Every policy passes the suite.
+
+use tierscope_conformance::policy::{Traits, conforms};
+use tierscope_policies::make;
+
+/// A policy of small pages that brings half of the hot set over within some seconds.
+fn small(line: &str, seconds: f64) {
+    let traits = Traits { promotes: Some(seconds), ..Traits::default() };
+    conforms(&|| make(line).expect("it can be made"), &traits);
+}
+
+/// A policy of blocks of 2 MiB.
+fn blocks(line: &str, mapped: u64, seconds: f64) {
+    let traits = Traits { promotes: Some(seconds), mapped, huge: false };
+    conforms(&|| make(line).expect("it can be made"), &traits);
+}
+
+#[test]
+fn static_tiering() {
+    let traits = Traits { promotes: None, ..Traits::default() };
+    conforms(&|| make("static").expect("it can be made"), &traits);
+}
+
+// 1024 pages of a list of 14,000 a second: the hand comes round in 14 s, and a page is promoted when it
+// was met twice there, and twice on the short active list.
+#[test]
+fn multi_clock() {
+    small("multi_clock", 45.0);
+}
+
+#[test]
+fn multi_clock_with_all_options() {
+    small("multi_clock:scan=4096,dirty_weight=2,adjust=true,swap=false", 20.0);
+}
+
+#[test]
+fn nimble_selection() {
+    small("nimble-selection", 45.0);
+}
+
+#[test]
+fn nimble() {
+    small("nimble:interval=1s", 12.0);
+}
+
+#[test]
+fn autotiering_cpm() {
+    small("autotiering-cpm", 5.0);
+}
+
+#[test]
+fn autotiering_opm() {
+    small("autotiering-opm", 5.0);
+}
+
+#[test]
+fn autonuma() {
+    small("autonuma", 5.0);
+}
+
+#[test]
+fn tpp() {
+    small("tpp", 5.0);
+}
+
+#[test]
+fn thermostat() {
+    blocks("thermostat:interval=3s,slowdown=0.001", 64 << 20, 8.0);
+}
+
+#[test]
+fn hemem() {
+    blocks("hemem", 1 << 30, 10.0);
+    blocks("hemem:least=0", 64 << 20, 10.0);
+}
+
+#[test]
+fn hemem_first() {
+    blocks("hemem-first:least=0", 64 << 20, 10.0);
+}
+
+#[test]
+fn memtis() {
+    small("memtis", 10.0);
+    blocks("memtis:adapt=500,cool=2000", 64 << 20, 12.0);
+}
+
+#[test]
+fn amp() {
+    small("amp-lru", 4.0);
+    small("amp-lfu", 4.0);
+    small("amp-random:chunk=4096", 4.0);
+}
+
+#[test]
+fn hot_region() {
+    blocks("hot_region", 64 << 20, 5.0);
+    blocks("hot_region:verify_pages=4,round=4MiB,retry=1s", 64 << 20, 5.0);
+}
+
+#[test]
+fn huge_pages() {
+    let huge = |line: &'static str, promotes| {
+        let traits = Traits { promotes, mapped: 256 << 20, huge: true };
+        conforms(&|| make(line).expect("it can be made"), &traits);
+    };
+    huge("multi_clock", Some(8.0));
+    huge("nimble-selection", Some(8.0));
+    huge("hot_region", Some(5.0));
+    huge("memtis:adapt=500,cool=2000,slow_ns=1000", Some(12.0));
+    huge("amp-lfu", Some(4.0));
+    huge("autonuma", Some(5.0));
+    huge("autotiering-opm", Some(5.0));
+}
+
+#[test]
+fn nobody_is_left_out() {
+    let here = include_str!("conformance.rs");
+    for entry in tierscope_policies::all() {
+        let named = [format!("\"{}\"", entry.name), format!("\"{}:", entry.name)];
+        assert!(named.iter().any(|name| here.contains(name.as_str())), "{}", entry.name);
+    }
+}
