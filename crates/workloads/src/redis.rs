@@ -227,7 +227,7 @@ fn name(key: u32) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::hotspot::Layout;
-    use std::io::BufRead;
+    use std::io::{BufRead, Read as _};
     use std::os::unix::net::UnixListener;
     use std::thread;
 
