@@ -3,7 +3,7 @@
 //!
 //! The bandwidth is shared by all vCPUs: each line takes its time on the node's channel, one after the other, so
 //! that a noisy neighbour is felt. A processor has lines under way while it computes; an emulated one has not, and its
-//! host stops it for milliseconds. So a channel makes up for what it idled within [`BEHIND_NS`], and for no more: over
+//! host stops it for milliseconds. So a channel makes up for what it idled within `BEHIND_NS`, and for no more: over
 //! any longer time the bandwidth is what was asked for.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
