@@ -90,8 +90,8 @@ impl Memory {
     pub fn at_host(&self, host: u64) -> Option<At> {
         self.pieces.iter().find_map(|piece| {
             let offset = host.wrapping_sub(piece.host.load(Relaxed));
-            let there = offset < piece.ram.bytes;
-            there.then_some(At { physical: piece.ram.physical + offset, node: piece.node() })
+            (offset < piece.ram.bytes)
+                .then(|| At { physical: piece.ram.physical + offset, node: piece.node() })
         })
     }
 
@@ -162,6 +162,12 @@ mod tests {
         let at = memory.at_host(0x7f10_0000_0040).unwrap();
         assert_eq!((at.physical, at.node), (GIB + 0x40, 1));
         assert_eq!(memory.at_host(0x7f10_0000_0000 + GIB), None);
+        assert_eq!(
+            memory.at_host(0x7e00_0000_0000 - 1),
+            None,
+            "just before a node that begins at 0"
+        );
+        assert_eq!(memory.at_host(0x7f0f_ffff_ffff), None, "just before one that does not");
         assert_eq!(
             (memory.node_of(GIB - 1), memory.node_of(GIB), memory.end()),
             (Some(0), Some(1), 2 * GIB)
