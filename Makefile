@@ -3,8 +3,8 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(if $(CARGO_HOME),$(CARGO_HOME),$(HOME)/.cargo)/bin:/usr/sbin:/sbin
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 LAB := $(TARGET)/debug/lab
-# The whole workspace with one set of features: nothing is compiled twice. After
-# `cargo test` that set includes those of the tests.
+# The whole workspace with one set of features: nothing is compiled twice. Before
+# `cargo test` that set includes those of the tests, some of which want the plugin.
 CARGO_BUILD := cargo build --workspace
 STEP := scripts/step
 
@@ -25,8 +25,8 @@ run: lab-program ## profile a real Redis on a real kernel, show where it is hot 
 
 test: setup ## unit and property tests, then modules and machines on every kernel
 	@status=0; \
-	$(STEP) --cargo 'cargo test' cargo test --workspace --no-fail-fast || status=1; \
 	$(STEP) 'cargo build' $(CARGO_BUILD) --bins --lib --tests || exit 1; \
+	$(STEP) --cargo 'cargo test' cargo test --workspace --no-fail-fast || status=1; \
 	$(STEP) 'kernels fetched' $(LAB) fetch || exit 1; \
 	$(LAB) test || status=1; \
 	exit $$status
