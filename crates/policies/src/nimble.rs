@@ -165,15 +165,8 @@ impl Nimble {
 
     /// An inactive page leaves.
     fn demote(&mut self, tier: Tier, orders: &mut Orders) -> bool {
-        let to = Tier(tier.0 + 1);
-        for file in [false, true] {
-            let first = self.pages.clock.first_come(tier, Kind::Inactive, file, 1);
-            if let Some(page) = first.first().copied() {
-                let fits = self.pages.moves.free(to) >= self.pages.clock.bytes(page);
-                return fits && self.pages.send(page, tier, Some(to), Way::Down, orders);
-            }
-        }
-        false
+        let lists = [(Kind::Inactive, false), (Kind::Inactive, true)];
+        self.pages.demote_first(tier, &lists, orders)
     }
 }
 
@@ -197,15 +190,7 @@ impl Policy for Nimble {
             Evidence::Pressure(pressure) => self.pages.moves.pressure(pressure),
             Evidence::Outcomes(outcomes) => {
                 self.config.costs.charge(orders, outcomes.len() as u64);
-                for outcome in outcomes {
-                    let Some(ended) = self.pages.end(outcome) else { continue };
-                    let tier = ended.to.filter(|_| ended.done).unwrap_or(ended.from);
-                    let state = match ended.tag {
-                        Way::Up => PageState::ActiveUnreferenced,
-                        Way::Down | Way::Out => PageState::InactiveUnreferenced,
-                    };
-                    self.pages.clock.put(ended.page, tier, state);
-                }
+                outcomes.iter().for_each(|outcome| self.pages.land(outcome));
             }
             _ => {}
         }

@@ -117,21 +117,14 @@ impl NimbleSelection {
 }
 
 /// The page of a tier that was used least recently goes to the next one, if that has room.
-pub(crate) fn demote_oldest(pages: &mut Resident, tier: Tier, orders: &mut Orders) -> bool {
-    let to = Tier(tier.0 + 1);
+fn demote_oldest(pages: &mut Resident, tier: Tier, orders: &mut Orders) -> bool {
     let lists = [
         (Kind::Inactive, false),
         (Kind::Inactive, true),
         (Kind::Active, false),
         (Kind::Active, true),
     ];
-    for (kind, file) in lists {
-        if let Some(page) = pages.clock.first_come(tier, kind, file, 1).first().copied() {
-            let fits = pages.moves.free(to) >= pages.clock.bytes(page);
-            return fits && pages.send(page, tier, Some(to), Way::Down, orders);
-        }
-    }
-    false
+    pages.demote_first(tier, &lists, orders)
 }
 
 impl Policy for NimbleSelection {

@@ -361,15 +361,7 @@ impl Policy for Tpp {
             Evidence::Pressure(pressure) => self.relieve(pressure, orders),
             Evidence::Outcomes(outcomes) => {
                 self.config.costs.charge(orders, outcomes.len() as u64);
-                for outcome in outcomes {
-                    let Some(ended) = self.pages.end(outcome) else { continue };
-                    let tier = ended.to.filter(|_| ended.done).unwrap_or(ended.from);
-                    let state = match ended.tag {
-                        Way::Up => PageState::ActiveUnreferenced,
-                        Way::Down | Way::Out => PageState::InactiveUnreferenced,
-                    };
-                    self.pages.clock.put(ended.page, tier, state);
-                }
+                outcomes.iter().for_each(|outcome| self.pages.land(outcome));
             }
             _ => {}
         }

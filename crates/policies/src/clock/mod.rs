@@ -492,6 +492,36 @@ impl Resident {
         }
         Some(ended)
     }
+
+    /// As [`Resident::end`]: the page is put where it is now, active if it was promoted, inactive otherwise.
+    pub(crate) fn land(&mut self, outcome: &Outcome) {
+        let Some(ended) = self.end(outcome) else { return };
+        let tier = ended.to.filter(|_| ended.done).unwrap_or(ended.from);
+        let state = match ended.tag {
+            Way::Up => PageState::ActiveUnreferenced,
+            Way::Down | Way::Out => PageState::InactiveUnreferenced,
+        };
+        self.clock.put(ended.page, tier, state);
+    }
+
+    /// The page of a tier that came first to the first of these lists that holds any goes to the next tier, if that
+    /// has room. Lists: their kind, and whether they are of files.
+    pub(crate) fn demote_first(
+        &mut self,
+        tier: Tier,
+        lists: &[(Kind, bool)],
+        orders: &mut Orders,
+    ) -> bool {
+        let to = Tier(tier.0 + 1);
+        for (kind, file) in lists {
+            let first = self.clock.first_come(tier, *kind, *file, 1);
+            if let Some(page) = first.first().copied() {
+                let fits = self.moves.free(to) >= self.clock.bytes(page);
+                return fits && self.send(page, tier, Some(to), Way::Down, orders);
+            }
+        }
+        false
+    }
 }
 
 #[cfg(test)]
