@@ -12,8 +12,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("instruments", &["core"]),
     ("policies", &["core"]),
     ("workloads", &["core", "wire"]),
-    ("linux", &["core", "wire"]),
-    ("nemo", &["core"]),
+    ("linux", &["core", "wire", "nemo"]),
+    ("nemo", &["core", "wire"]),
     ("trace", &["core", "wire", "workloads"]),
     ("record", &["core"]),
     ("sim", &["core", "hw", "workloads", "wire"]),
@@ -46,13 +46,14 @@ const ARROWS: &[(&str, &[&str])] = &[
             "wire",
             "instruments",
             "linux",
+            "nemo",
             "record",
             "report",
             "workloads",
             "conformance",
         ],
     ),
-    ("plugin", &["core", "hw", "wire"]),
+    ("plugin", &["core", "hw", "wire", "nemo"]),
 ];
 
 #[test]

@@ -39,8 +39,8 @@ pub use orders::{Action, ActionId, ActionKind, Failure, Orders, Outcome, RuleOrd
 pub use policy::{Budget, Mover, PageId, PlacementView, Policy, Tier, TierUse};
 pub use ports::{
     AccessBits, AccessedSet, BusObserver, Clock, Counters, CpuTime, HintFaults, Judged, LeafKind,
-    Notice, PageEvents, Ports, Probe, ProbeOp, RegionSource, RuleId, Samples, ScanMode, ScanStats,
-    State, Target, Wake,
+    Notice, PageEvents, Ports, Probe, ProbeOp, RegionSource, RegisterWork, RuleId, Samples,
+    ScanMode, ScanStats, State, Target, Wake,
 };
 pub use radix::{Level, LevelSet, PAGE_SHIFT, PAGE_SIZE, Radix};
 pub use ranges::RangeSet;

@@ -363,6 +363,25 @@ pub trait RegionSource {
 pub trait BusObserver {
     /// Sees a batch, in order of time.
     fn observe(&mut self, batch: &[BusRecord]);
+
+    /// Its counters, if it is telemetry that software can program.
+    fn counters(&mut self) -> Option<&mut dyn Counters> {
+        None
+    }
+
+    /// What software did with its registers since the last call, for whoever charges the time.
+    fn take_work(&mut self) -> RegisterWork {
+        RegisterWork::default()
+    }
+}
+
+/// What a driver did with the registers of telemetry in a memory controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegisterWork {
+    /// Writes to control registers.
+    pub writes: u64,
+    /// Lines invalidated and loaded.
+    pub lines: u64,
 }
 
 impl BusObserver for () {

@@ -3,6 +3,8 @@
 //!
 //! Layout and commands: [`tierscope_wire::device`]. Mapping it needs root.
 
+mod controllers;
+
 use std::fs::{self, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,8 @@ use tierscope_core::{
 };
 use tierscope_wire::device::{Client, Command, PCI_ID, encode, rings};
 use tierscope_wire::{Consumer, Shared, TlbMiss};
+
+pub use controllers::{Controllers, controllers};
 
 /// The PCI function that carries the device; `None` if this machine has none.
 #[must_use]
@@ -44,6 +48,16 @@ fn map(function: &Path) -> Result<Shared> {
     })
 }
 
+/// Finds the device below `sys`, and maps it.
+fn map_device(sys: &Path) -> Result<Shared> {
+    let function = find(sys).ok_or_else(|| {
+        Error::new(ErrorKind::Missing, "there is no telemetry device")
+            .cause(format!("no PCI function is {:04x}:{:04x}", PCI_ID.0, PCI_ID.1))
+            .remedy("start the instrumented virtual machine with part `device`")
+    })?;
+    map(&function)
+}
+
 /// Counters of the telemetry device. Rules that are still there go when this is dropped.
 #[derive(Debug)]
 pub struct TelemetryDevice {
@@ -58,12 +72,7 @@ impl TelemetryDevice {
     /// # Errors
     /// [`ErrorKind::Missing`] if there is none; or it may not be mapped, or is of another version.
     pub fn open(sys: &Path, block: usize) -> Result<Self> {
-        let function = find(sys).ok_or_else(|| {
-            Error::new(ErrorKind::Missing, "there is no telemetry device")
-                .cause(format!("no PCI function is {:04x}:{:04x}", PCI_ID.0, PCI_ID.1))
-                .remedy("start the instrumented virtual machine with part `device`")
-        })?;
-        let device = Self { shared: map(&function)?, block, rules: Vec::new() };
+        let device = Self { shared: map_device(sys)?, block, rules: Vec::new() };
         device.client()?;
         Ok(device)
     }

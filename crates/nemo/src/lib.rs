@@ -34,6 +34,7 @@ pub mod moments;
 pub mod plan;
 pub mod program;
 pub mod region;
+pub mod registers;
 pub mod sketch;
 pub mod top;
 

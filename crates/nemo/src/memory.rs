@@ -95,6 +95,12 @@ impl Memory {
         zone.granule.trailing_zeros() + zone.controllers.trailing_zeros()
     }
 
+    /// Its zones, by their first byte.
+    #[must_use]
+    pub fn zones(&self) -> &[Zone] {
+        &self.zones
+    }
+
     /// Controllers there are.
     #[must_use]
     pub fn controllers(&self) -> usize {

@@ -73,12 +73,15 @@ impl Region {
     /// What a line holds; `None` beyond the region.
     #[must_use]
     pub fn holds(&self, line: u64) -> Option<Holds> {
+        if line >= self.lines() {
+            return None;
+        }
         let channels = self.geometry.channels as u64;
         let channel = (line % channels) as usize;
         let states = self.states(self.geometry.pipelines, 0, 0);
         if line >= states {
             let word = ((line - states) / channels) as usize * LINE_WORDS;
-            return (line < self.lines()).then_some(Holds::Captured { channel, word });
+            return Some(Holds::Captured { channel, word });
         }
         let word = (line / channels) as usize * LINE_WORDS;
         Some(Holds::States { pipeline: word / WORDS, channel, word: word % WORDS })
@@ -99,7 +102,7 @@ mod tests {
             };
             assert_eq!(again, line);
         }
-        assert_eq!(region.holds(region.lines()), None);
+        assert_eq!([region.lines(), u64::MAX].map(|line| region.holds(line)), [None, None]);
         // Three pipelines of 64 KiB in two channels, and a page of 4 KiB in each.
         assert_eq!(region.lines() * 64, 3 * 2 * (64 << 10) + 2 * (4 << 10));
     }

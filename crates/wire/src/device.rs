@@ -11,14 +11,16 @@
 //!   0x1000  128 notices of four words: rule, nanoseconds, state, its value
 //!   0x2000  eight command blocks of 4 KiB:
 //!             word 0 doorbell   word 1 answer   word 2 result   word 3 doorbells answered
-//!             words 8..24 arguments   words 24..512 reply
+//!             words 8..56 arguments   words 56..512 reply
 //!   0xa000  the states, a word each; behind them the rings ([`crate::ring`]), one a CPU
 //! ```
 //!
 //! A client takes a block for itself, writes arguments, then the command into the doorbell; the device answers
 //! before the next instruction of that CPU. States may also be read where they lie: that has no effect on them.
 //!
-//! Commands and what they take: [`Command`]. A rule is laid out by [`encode`].
+//! Commands and what they take: [`Command`]. A rule is laid out by [`encode`]. A device counts in two ways: rules whose
+//! keys select states in their order lie among the states ([`Command::Register`]); programmable controllers have
+//! registers of their own ([`Command::Geometry`] and what follows it), which `nemo` knows.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -31,7 +33,7 @@ use tierscope_core::{
 /// First word of a device that is there.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"tsdevice");
 /// Of this layout.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Words by their place.
 pub const W_VERSION: usize = 1;
 /// States that there are.
@@ -71,9 +73,9 @@ pub const B_ANSWERED: usize = 3;
 /// Within a block: arguments.
 pub const B_ARGUMENTS: usize = 8;
 /// How many of them.
-pub const ARGUMENTS: usize = 16;
+pub const ARGUMENTS: usize = 48;
 /// Within a block: the reply.
-pub const B_REPLY: usize = 24;
+pub const B_REPLY: usize = 56;
 /// Words of it.
 pub const REPLY_WORDS: usize = BLOCK_WORDS - B_REPLY;
 /// The states.
@@ -109,6 +111,18 @@ pub enum Command {
     Switch = 9,
     /// Number of the address space that rings, as records of accesses have it. Result: it.
     Space = 10,
+    /// What the programmable controllers carry and serve. Reply: pipelines, channels, banks; how many zones of memory;
+    /// of each its start, end, first controller, controllers, granule.
+    Geometry = 11,
+    /// Writes to control registers (controller, pipeline, words of `nemo::registers`).
+    Control = 12,
+    /// Loads a line of a controller's telemetry region (controller, line). Reply: its eight words.
+    Line = 13,
+    /// Reads status registers (controller, pipeline, channel). Reply: requests dropped, whether a counter wrapped,
+    /// whether there is a hint; its state, value, nanoseconds, how many more.
+    Status = 14,
+    /// Pipelines of a controller that hold a hint (controller). Result: a bit each.
+    Pending = 15,
 }
 
 impl Command {
@@ -116,10 +130,13 @@ impl Command {
     #[must_use]
     pub fn of(number: u64) -> Option<Self> {
         use Command::{
-            Bandwidth, Count, Interrupt, Latency, Ping, Read, Register, Space, Switch, Unregister,
+            Bandwidth, Control, Count, Geometry, Interrupt, Latency, Line, Pending, Ping, Read,
+            Register, Space, Status, Switch, Unregister,
         };
-        let all =
-            [Ping, Register, Unregister, Read, Interrupt, Latency, Bandwidth, Count, Switch, Space];
+        let all = [
+            Ping, Register, Unregister, Read, Interrupt, Latency, Bandwidth, Count, Switch, Space,
+            Geometry, Control, Line, Status, Pending,
+        ];
         all.into_iter().find(|command| *command as u64 == number)
     }
 }
@@ -413,8 +430,8 @@ mod tests {
     #[test]
     fn every_command_is_known_by_its_number() {
         let numbers: Vec<u64> = (0..20).filter(|n| Command::of(*n).is_some()).collect();
-        assert_eq!(numbers, (1..=Command::Space as u64).collect::<Vec<_>>());
-        assert!((1..=10).all(|n| Command::of(n).is_some_and(|command| command as u64 == n)));
+        assert_eq!(numbers, (1..=Command::Pending as u64).collect::<Vec<_>>());
+        assert!((1..=15).all(|n| Command::of(n).is_some_and(|command| command as u64 == n)));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub type OnVcpu = extern "C" fn(Id, u32);
 pub type OnBlock = extern "C" fn(Id, *mut Block);
 /// An access: vCPU, what it was, virtual address, what was said when it was asked for.
 pub type OnAccess = extern "C" fn(u32, u32, u64, *mut c_void);
+/// A block that is carried out: vCPU, what was said when it was asked for.
+pub type OnExecution = extern "C" fn(u32, *mut c_void);
 /// The end of QEMU.
 pub type AtExit = extern "C" fn(Id, *mut c_void);
 /// A system call of a program: number and eight arguments.
@@ -98,6 +100,8 @@ calls! {
     register_atexit_cb: fn(Id, AtExit, *mut c_void);
     /// Calls back at each access of the instruction.
     register_vcpu_mem_cb: fn(*mut Instruction, OnAccess, c_int, c_int, *mut c_void);
+    /// Calls back when the block is carried out.
+    register_vcpu_tb_exec_cb: fn(*mut Block, OnExecution, c_int, *mut c_void);
     /// Calls back at system calls.
     register_vcpu_syscall_cb: fn(Id, OnCall);
     /// Calls back when they return.
@@ -106,6 +110,8 @@ calls! {
     tb_n_insns: fn(*const Block) -> usize;
     /// One of them.
     tb_get_insn: fn(*const Block, usize) -> *mut Instruction;
+    /// Its virtual address.
+    insn_vaddr: fn(*const Instruction) -> u64;
     /// Its bytes.
     insn_data: fn(*const Instruction) -> *const c_void;
     /// How many.

@@ -18,6 +18,7 @@ use tierscope_wire::device::{
 use tierscope_wire::stats::{self, Block, Count, sum};
 
 use crate::clock::Clock;
+use crate::controllers::Telemetry;
 use crate::counters::{Fired, RULES, Table};
 use crate::interrupts::Interrupts;
 use crate::tiers::Tiers;
@@ -50,6 +51,8 @@ pub struct Device {
     ruled: AtomicBool,
     notices: Mutex<()>,
     interrupts: Interrupts,
+    /// Programmable controllers, if the machine has any.
+    controllers: Option<Telemetry>,
 }
 
 type Reply = Result<u64, Answer>;
@@ -82,7 +85,14 @@ impl Device {
         region[0].store(MAGIC, Release);
         let tables = (0..cpus).map(|_| Mutex::new(Table::default())).collect();
         let ruled = AtomicBool::new(false);
-        Ok(Self { region, states, tables, ruled, notices: Mutex::new(()), interrupts })
+        let (notices, controllers) = (Mutex::new(()), None);
+        Ok(Self { region, states, tables, ruled, notices, interrupts, controllers })
+    }
+
+    /// The same, with programmable controllers.
+    #[must_use]
+    pub fn with_controllers(self, controllers: Telemetry) -> Self {
+        Self { controllers: Some(controllers), ..self }
     }
 
     /// The memory of a vCPU's ring of TLB misses, if the guest reads them.
@@ -112,6 +122,12 @@ impl Device {
     /// Counts a request of a vCPU.
     #[inline(always)]
     pub fn count(&self, cpu: u32, address: u64, write: bool, clock: &Clock, stats: Block) {
+        if let Some(controllers) = &self.controllers
+            && controllers.count(cpu, address, write, clock)
+            && self.interrupts.raise(NOTICE_VECTOR)
+        {
+            stats.share(Count::Interrupts, 1);
+        }
         if !self.ruled.load(Relaxed) {
             return;
         }
@@ -204,6 +220,19 @@ impl Device {
                 Ok(word.swap(first, Relaxed))
             }
             Command::Space => machine.space.map(u64::from).ok_or(Answer::Off),
+            Command::Geometry
+            | Command::Control
+            | Command::Line
+            | Command::Status
+            | Command::Pending => {
+                let controllers = self.controllers.as_ref().ok_or(Answer::Off)?;
+                let (result, words) = controllers.perform(command, arguments)?;
+                if controllers.is_due_now() && self.interrupts.raise(NOTICE_VECTOR) {
+                    stats.share(Count::Interrupts, 1);
+                }
+                reply.iter().zip(words).for_each(|(word, value)| word.store(value, Relaxed));
+                Ok(result)
+            }
         }
     }
 

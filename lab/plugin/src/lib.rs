@@ -15,6 +15,7 @@
 
 pub mod calls;
 pub mod clock;
+pub mod controllers;
 pub mod counters;
 pub mod device;
 pub mod inside;

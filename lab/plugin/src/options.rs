@@ -11,6 +11,7 @@ use serde::Deserialize;
 use tierscope_hw::Machine;
 use tierscope_hw::config::MemoryTier;
 
+use crate::controllers::Controllers;
 use crate::memory::NodeFile;
 
 /// What can be switched.
@@ -115,6 +116,8 @@ pub struct Options {
     /// The rings of TLB misses lie in the device's memory, for the guest to read.
     #[serde(default)]
     pub guest_rings: bool,
+    /// Programmable memory controllers behind the device, one a node.
+    pub controllers: Option<Controllers>,
     /// Microseconds from flush to flush.
     #[serde(default = "default_flush_us")]
     pub flush_us: u32,
@@ -184,6 +187,9 @@ impl Options {
         }
         if self.guest_rings && !(self.has(Part::Device) && self.has(Part::Tlb)) {
             return Err("guest_rings needs parts device and tlb".into());
+        }
+        if self.controllers.is_some() && !self.has(Part::Counters) {
+            return Err("controllers need part counters".into());
         }
         if self.guest_rings && self.when_full == WhenFull::Wait {
             // The reader may be what should run on the vCPU that waits.

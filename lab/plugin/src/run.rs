@@ -7,12 +7,14 @@ use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 use tierscope_hw::cache::Cache;
+use tierscope_wire::guest_ram;
 use tierscope_wire::stats::{self, Block, Count, Switch};
 use tierscope_wire::touched::{self, Marker};
 use tierscope_wire::{Producer, Record, ring};
 
 use crate::calls::{self, Calls, Id, Info, NO_REGISTERS, READS_AND_WRITES};
 use crate::clock::Clock;
+use crate::controllers::Telemetry;
 use crate::device::{self, Device};
 use crate::inside::{Inside, Search};
 use crate::interrupts::Interrupts;
@@ -22,7 +24,7 @@ use crate::options::{MOST_CPUS, Options, Part};
 use crate::said::{self, say};
 use crate::shared::map_words;
 use crate::tiers::Tiers;
-use crate::vcpu::{CALLBACKS, Ring, Vcpu, parts_of};
+use crate::vcpu::{CALLBACKS, Ring, TOUCHED, Vcpu, parts_of};
 
 /// The interface that this plugin was written for; QEMU looks at it first.
 #[unsafe(no_mangle)]
@@ -184,7 +186,12 @@ impl Run {
         let region = map_words(&path, 0)?;
         let interrupts = Interrupts::ask(&format!("{}/device.socket", self.options.run))?;
         let ring_bytes = if self.options.guest_rings { self.options.ring_bytes } else { 0 };
-        let device = Device::new(region, self.options.cpus, ring_bytes, interrupts)?;
+        let mut device = Device::new(region, self.options.cpus, ring_bytes, interrupts)?;
+        if let Some(wanted) = &self.options.controllers {
+            let bytes: Vec<u64> = self.options.nodes.iter().map(|node| node.bytes).collect();
+            let ram = guest_ram::q35(&bytes);
+            device = device.with_controllers(Telemetry::new(wanted, &ram, self.options.cpus)?);
+        }
         self.device = Some(device);
         (self.device_bytes, self.device_ours) =
             (size_of_val(region) as u64, region.as_ptr() as u64);
@@ -201,14 +208,12 @@ impl Run {
     }
 
     /// Whether an access stores.
-    #[inline(always)]
     pub(crate) fn is_store(&self, info: u32) -> bool {
         // SAFETY: a pure function of QEMU's.
         unsafe { (self.calls.mem_is_store)(info) }
     }
 
     /// log2 of the bytes of an access.
-    #[inline(always)]
     pub(crate) fn size_log2(&self, info: u32) -> u8 {
         // SAFETY: a pure function of QEMU's.
         unsafe { (self.calls.mem_size_shift)(info) as u8 & 7 }
@@ -411,7 +416,14 @@ extern "C" fn on_block(_: Id, block: *mut calls::Block) {
     }
     let calls = &run.calls;
     let on_access = CALLBACKS[run.parts as usize];
-    // SAFETY: within the callback of a translation, on the block that it gave.
+    if run.parts & TOUCHED != 0 {
+        pages_of(run, block).for_each(|page| {
+            let page = std::ptr::without_provenance_mut::<c_void>(page as usize);
+            // SAFETY: within the callback of a translation, on the block that it gave.
+            unsafe { (calls.register_vcpu_tb_exec_cb)(block, on_execution, NO_REGISTERS, page) };
+        });
+    }
+    // SAFETY: as above.
     unsafe {
         for number in 0..(calls.tb_n_insns)(block) {
             let instruction = (calls.tb_get_insn)(block, number);
@@ -426,6 +438,29 @@ extern "C" fn on_block(_: Id, block: *mut calls::Block) {
                 flags,
             );
         }
+    }
+}
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// The pages that a block's instructions lie on: one or two.
+fn pages_of(run: &Run, block: *mut calls::Block) -> impl Iterator<Item = u64> {
+    let calls = &run.calls;
+    // SAFETY: within the callback of a translation, on the block that it gave; a block has an instruction.
+    let (first, last) = unsafe {
+        let instruction = |number| (calls.tb_get_insn)(block, number);
+        let last = instruction((calls.tb_n_insns)(block).saturating_sub(1));
+        let end = (calls.insn_vaddr)(last) + (calls.insn_size)(last) as u64 - 1;
+        ((calls.insn_vaddr)(instruction(0)), end)
+    };
+    (first / PAGE..=last / PAGE).map(|page| page * PAGE)
+}
+
+/// What QEMU calls when a block is carried out: its page is touched as much as one that is loaded from.
+extern "C" fn on_execution(cpu: u32, page: *mut c_void) {
+    if let Some((run, vcpu)) = Run::and_vcpu(cpu) {
+        vcpu.executes(run, page.addr() as u64);
     }
 }
 

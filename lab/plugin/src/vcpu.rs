@@ -116,6 +116,18 @@ impl<R: Record> Ring<R> {
     }
 }
 
+/// What QEMU's word for an access means.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    /// The word, above the bit that says that it is known.
+    known: u64,
+    is_store: bool,
+    size_log2: u8,
+}
+
+/// Words that are remembered: few occur, and asking QEMU takes as long as a record.
+const WORDS: usize = 16;
+
 /// A vCPU, or a thread of a program.
 #[derive(Debug)]
 pub struct Vcpu {
@@ -144,6 +156,7 @@ pub struct Vcpu {
     forgets: bool,
     /// Line and kind of the access before, and what was off.
     last: (u64, Kind, u64),
+    words: [Word; WORDS],
 }
 
 impl Vcpu {
@@ -164,7 +177,20 @@ impl Vcpu {
             now: 0,
             forgets: false,
             last: NO_LINE,
+            words: [Word::default(); WORDS],
         }
+    }
+
+    /// What QEMU's word for an access means.
+    #[inline(always)]
+    fn word(&mut self, run: &Run, info: u32) -> Word {
+        let known = u64::from(info) << 1 | 1;
+        let place = (info ^ info >> 16) as usize % WORDS;
+        if self.words[place].known != known {
+            let (is_store, size_log2) = (run.is_store(info), run.size_log2(info));
+            self.words[place] = Word { known, is_store, size_log2 };
+        }
+        self.words[place]
     }
 
     /// An access: `info` is QEMU's word for it.
@@ -233,10 +259,11 @@ impl Vcpu {
         if self.now == 0 || self.accesses.is_multiple_of(CLOCK_EVERY) {
             self.now = run.clock.now();
         }
+        let size_log2 = self.word(run, info).size_log2;
         let Some(ring) = &mut self.raw else { return };
         let access = RawAccess {
             address: linear,
-            size_log2: run.size_log2(info),
+            size_log2,
             store: STORE,
             non_temporal,
             time: Time(self.now),
@@ -269,6 +296,14 @@ impl Vcpu {
     fn mark(&mut self, run: &Run, linear: u64) {
         if let (Some(root), Some(marker)) = (self.root(run), &mut self.marker) {
             marker.mark(root, linear);
+        }
+    }
+
+    /// Instructions of the page at `linear` are carried out.
+    pub fn executes(&mut self, run: &Run, linear: u64) {
+        let of_interest = linear < KERNEL || !run.options.programs_only;
+        if of_interest && Switch::Touched.is_on(switched_off(run.stats)) {
+            self.mark(run, linear);
         }
     }
 
@@ -393,7 +428,7 @@ impl Vcpu {
 /// What QEMU calls at a load or store of an instruction; `flags` is not null if its stores are non-temporal.
 extern "C" fn on_access<const PARTS: u32>(cpu: u32, info: u32, linear: u64, flags: *mut c_void) {
     let Some((run, vcpu)) = Run::and_vcpu(cpu) else { return };
-    if run.is_store(info) {
+    if vcpu.word(run, info).is_store {
         vcpu.access::<PARTS, true>(run, info, linear, !flags.is_null());
     } else {
         vcpu.access::<PARTS, false>(run, info, linear, false);

@@ -26,8 +26,8 @@ pub use translate::Onto;
 use std::collections::BTreeMap;
 
 use tierscope_core::{
-    BusObserver, BusRecord, Counters, Error, ErrorKind, Loss, Notice, Result, Rule, RuleId,
-    RuleLimits,
+    BusObserver, BusRecord, Counters, Error, ErrorKind, Loss, Notice, RegisterWork, Result, Rule,
+    RuleId, RuleLimits,
 };
 
 use crate::engine::{At, Control, Engine};
@@ -40,15 +40,6 @@ use spec::{Layout, keys_of, no_room};
 enum Owner {
     Host,
     Guest(GuestId),
-}
-
-/// What the driver did, for whoever charges its CPU time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
-    /// Writes to control registers.
-    pub writes: u64,
-    /// Lines invalidated and loaded.
-    pub lines: u64,
 }
 
 /// A cell of the grid: a piece of each controller.
@@ -80,14 +71,14 @@ pub struct Driver<E> {
     /// By number; a slot that is free again has another generation.
     slots: Vec<(u16, Option<Telemetry>)>,
     guests: Vec<Option<Guest>>,
-    work: Work,
+    work: RegisterWork,
 }
 
 impl<E: Engine> Driver<E> {
     /// The driver of an idle engine.
     pub fn new(engine: E) -> Self {
         let slabs = vec![Slab::new(engine.geometry()); engine.memory().controllers()];
-        Self { engine, slabs, slots: Vec::new(), guests: Vec::new(), work: Work::default() }
+        Self { engine, slabs, slots: Vec::new(), guests: Vec::new(), work: RegisterWork::default() }
     }
 
     /// The engine.
@@ -98,11 +89,6 @@ impl<E: Engine> Driver<E> {
     /// The engine, to let it see requests.
     pub fn engine_mut(&mut self) -> &mut E {
         &mut self.engine
-    }
-
-    /// What was done since the last call.
-    pub fn take_work(&mut self) -> Work {
-        std::mem::take(&mut self.work)
     }
 
     /// Free pipelines and banks, of each controller.
@@ -352,6 +338,14 @@ impl Telemetry {
 impl<E: Engine + BusObserver> BusObserver for Driver<E> {
     fn observe(&mut self, batch: &[BusRecord]) {
         self.engine.observe(batch);
+    }
+
+    fn counters(&mut self) -> Option<&mut dyn Counters> {
+        Some(self)
+    }
+
+    fn take_work(&mut self) -> RegisterWork {
+        std::mem::take(&mut self.work)
     }
 }
 

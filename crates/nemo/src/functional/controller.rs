@@ -101,7 +101,7 @@ impl Controller {
         self.catch_up();
         match control {
             Control::Program(program) => {
-                debug_assert!(program.is_none_or(|program| self.owns_alone(pipeline, &program)));
+                debug_assert!(program.is_none_or(|program| self.has_banks(pipeline, &program)));
                 self.pipelines[pipeline].reprogram(program);
             }
             Control::Translate(key, entry) => self.pipelines[pipeline].translate(key, entry),
@@ -112,7 +112,9 @@ impl Controller {
         }
     }
 
-    fn owns_alone(&self, pipeline: usize, program: &Program) -> bool {
+    /// Whether no other pipeline owns a bank that this program asks for.
+    #[must_use]
+    pub fn has_banks(&self, pipeline: usize, program: &Program) -> bool {
         let others = self.pipelines.iter().enumerate().filter(|(number, _)| *number != pipeline);
         others.filter_map(|(_, other)| other.program()).all(|other| {
             other.first_bank + other.banks <= program.first_bank

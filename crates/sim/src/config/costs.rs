@@ -17,6 +17,8 @@ pub struct Costs {
     pub access_bits: AccessBitCosts,
     /// Sampled accesses.
     pub samples: SampleCosts,
+    /// Registers of telemetry in the memory controller.
+    pub registers: RegisterCosts,
     /// What the kernel does on a core that runs, again and again.
     pub tick: Tick,
     /// Page faults and hint faults.
@@ -63,6 +65,24 @@ pub struct SampleCosts {
     pub handle_ns: u64,
     /// Nanoseconds of the profiler for a sample that it reads.
     pub read_ns: u64,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
+}
+
+/// Registers of telemetry in the memory controller; charged to the profiler.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegisterCosts {
+    /// Nanoseconds of a write to a control register.
+    pub write_ns: u64,
+    /// Nanoseconds of invalidating a line of states and loading it.
+    pub line_ns: u64,
     /// Where the numbers come from.
     pub source: String,
     /// Keys of this table that are assumed.
@@ -262,6 +282,7 @@ impl Costs {
         }
         check_table(name, "access_bits", &self.access_bits)?;
         check_table(name, "samples", &self.samples)?;
+        check_table(name, "registers", &self.registers)?;
         check_table(name, "tick", &self.tick)?;
         check_table(name, "faults", &self.faults)?;
         check_table(name, "calls", &self.calls)?;

@@ -8,7 +8,7 @@ mod costs;
 mod sampling;
 
 pub use costs::{
-    AccessBitCosts, Address, CallCosts, Costs, FaultCosts, KernelRegion, MoveCosts, SampleCosts,
-    ShootdownCosts, Tick,
+    AccessBitCosts, Address, CallCosts, Costs, FaultCosts, KernelRegion, MoveCosts, RegisterCosts,
+    SampleCosts, ShootdownCosts, Tick,
 };
 pub use sampling::{Event, Period, Sampling};

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, BusObserver, Clock, CpuTime, HintFault, HintFaults, Lost, Mappings, Missing,
-    PageEvent, PageEvents, PlacementView, Ports, Pressure, Range, Residence, Result, Sample,
-    Samples, Target, Tier, TierPressure, Time, Wake,
+    AccessBits, BusObserver, Clock, Counters, CpuTime, HintFault, HintFaults, Lost, Mappings,
+    Missing, PageEvent, PageEvents, PlacementView, Ports, Pressure, Range, Residence, Result,
+    Sample, Samples, Target, Tier, TierPressure, Time, Wake,
 };
 
 use super::machine::{Machine, duration};
@@ -22,6 +22,7 @@ impl<B: BusObserver> Clock for Machine<B> {
         if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
             return Wake::Stop;
         }
+        self.charge_registers();
         let until = until.0.saturating_mul(NS).max(self.now);
         while self.now < until && self.broken.is_none() && !self.os.is_news() {
             let before = self.now;
@@ -99,6 +100,18 @@ impl<B: BusObserver> PageEvents for Machine<B> {
     }
 }
 
+impl<B: BusObserver> Machine<B> {
+    /// What software did with the registers of telemetry since they were looked at last.
+    fn charge_registers(&mut self) {
+        let done = self.memory.bus.observer.take_work();
+        let costs = &self.costs.registers;
+        let time = done.writes * costs.write_ns + done.lines * costs.line_ns;
+        if time > 0 {
+            self.spend(time * NS);
+        }
+    }
+}
+
 impl<B: BusObserver> Ports for Machine<B> {
     fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
         Ok(self)
@@ -121,6 +134,16 @@ impl<B: BusObserver> Ports for Machine<B> {
 
     fn page_events(&mut self) -> Result<&mut dyn PageEvents, Missing> {
         Ok(self)
+    }
+
+    fn counters(&mut self) -> Result<&mut dyn Counters, Missing> {
+        self.charge_registers();
+        self.memory.bus.flush(Time(u64::MAX), true);
+        self.memory.bus.observer.counters().ok_or_else(|| Missing {
+            port: "counters",
+            cause: "no telemetry listens on this machine's memory bus".into(),
+            remedy: "attach one, as `nemo` does".into(),
+        })
     }
 
     fn pressure(&mut self) -> Result<Pressure, Missing> {

@@ -4,6 +4,7 @@ mod apps;
 mod calls;
 mod conformance;
 mod costs;
+mod counters;
 mod names;
 mod stage;
 mod stores;

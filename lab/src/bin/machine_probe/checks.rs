@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tierscope_core::{
     Counters, Error, ErrorKind, Filter, Key, Operand, Operator, ReadEffect, RequestKind, Result,
-    Rule, RuleId,
+    Rule, RuleId, Sample, Samples, SpaceId,
 };
 use tierscope_linux::TelemetryDevice;
+use tierscope_linux::telemetry::{TlbMisses, root_of};
 use tierscope_wire::device::Command as Ring;
 use tierscope_wire::stats::Switch;
 
@@ -66,7 +67,7 @@ impl ByPage {
 
 /// Loads every line of a page once.
 #[inline(never)]
-fn touch(buffer: &Buffer, page: usize) {
+pub(crate) fn touch(buffer: &Buffer, page: usize) {
     for line in 0..PAGE / LINE {
         std::hint::black_box(buffer.load(page * PAGE + line * LINE));
     }
@@ -196,6 +197,43 @@ pub(crate) fn interrupt(times: usize) -> Result<(Value, bool)> {
     let value =
         json!({ "raised": times, "seen": nanos.len(), "median_ns": at(50), "p99_ns": at(99) });
     Ok((value, nanos.len() == times))
+}
+
+/// Sweeps over more pages than the TLBs hold: every page misses once a sweep, and this program reads each of these
+/// misses from the device's memory, while it makes them.
+pub(crate) fn rings(pages: usize, sweeps: u64) -> Result<(Value, bool)> {
+    pin(0);
+    let buffer = Buffer::on(0, pages * PAGE)?;
+    let root = root_of(std::process::id())?;
+    let mut misses = TlbMisses::open(Path::new("/sys"), vec![(root, SpaceId(0))])?;
+    let device = device(0)?;
+    let client = device.client()?;
+    let all: u64 = Switch::ALL.iter().map(|switch| switch.bit()).sum();
+    let (mut samples, mut lost, mut in_order) = (Vec::<Sample>::new(), 0, true);
+    let mut drain = |samples: &mut Vec<Sample>| {
+        let before = samples.len();
+        lost += misses.drain(samples).0;
+        in_order &= samples[before..].is_sorted_by_key(|sample| sample.time);
+    };
+    client.ring(Ring::Switch, &[all & !Switch::Tlb.bit()])?;
+    for _ in 0..sweeps {
+        (0..pages).for_each(|page| {
+            std::hint::black_box(buffer.load(page * PAGE));
+        });
+        drain(&mut samples);
+    }
+    client.ring(Ring::Switch, &[all])?;
+    drain(&mut samples);
+    let mut found = vec![0u64; pages];
+    let ours = |sample: &Sample| sample.at.at.checked_sub(buffer.address());
+    let pages_of = samples.iter().filter_map(ours).map(|offset| offset as usize / PAGE);
+    pages_of.for_each(|page| found.get_mut(page).map_or((), |count| *count += 1));
+    let wrong = found.iter().filter(|count| **count != sweeps).count();
+    let value = json!({
+        "pages": pages, "sweeps": sweeps, "misses": samples.len(), "of_the_buffer": found.iter().sum::<u64>(),
+        "wrong_pages": wrong, "lost": lost, "in_order": in_order,
+    });
+    Ok((value, wrong == 0 && lost == 0 && in_order))
 }
 
 /// Loads and stores to random pages, all dirty before, while accesses and misses are recorded. The first line of the

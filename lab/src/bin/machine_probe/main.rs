@@ -2,9 +2,11 @@
 //! root in the guest and prints one line of JSON.
 
 mod buffer;
+mod calibrate;
 mod checks;
 mod outside;
 mod speed;
+mod tenants;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -46,6 +48,12 @@ enum Command {
         /// KiB that the chase goes over.
         #[arg(long, default_value_t = 65536)]
         kib: u64,
+        /// Calibrations, each followed by a comparison; the median is told and stays.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Milliseconds of a comparison.
+        #[arg(long, default_value_t = 2000)]
+        millis: u64,
     },
     /// A hot set that starts on node 1 and may go where the kernel likes: how fast it is, second by second.
     Hot {
@@ -108,6 +116,17 @@ enum Command {
         #[arg(long, default_value_t = 200)]
         times: usize,
     },
+    /// Sweeps over more pages than TLBs hold, whose misses this program reads itself.
+    Rings {
+        /// Pages.
+        #[arg(long, default_value_t = 8192)]
+        pages: usize,
+        /// Sweeps.
+        #[arg(long, default_value_t = 20)]
+        sweeps: u64,
+    },
+    /// Traffic of two tenants, counted by the programmable memory controllers.
+    Tenants,
     /// Accesses to random pages while misses and accesses are recorded; the pages go to a file.
     Misses {
         /// Where page and frame numbers go.
@@ -136,6 +155,9 @@ struct Load {
     /// Programs at a time, each on a CPU of its own.
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    /// All words of a line, not one.
+    #[arg(long)]
+    words: bool,
 }
 
 fn device(block: usize) -> Result<TelemetryDevice> {
@@ -144,37 +166,6 @@ fn device(block: usize) -> Result<TelemetryDevice> {
 
 fn ring(command: Ring, arguments: &[u64]) -> Result<u64> {
     device(0)?.client()?.ring(command, arguments)
-}
-
-/// Milliseconds of a measurement, and how close to the factor calibration comes before it stops.
-const CALIBRATE_MILLIS: u64 = 2000;
-const CLOSE: f64 = 0.02;
-/// Measurements at most.
-const STEPS: usize = 8;
-
-/// Finds the delay of node 1, sets it, and tells what was measured on the way.
-fn calibrate(factor: f64, bytes: u64) -> Result<serde_json::Value> {
-    ring(Ring::Latency, &[0, 0])?;
-    let mut rings = speed::Rings::new(bytes)?;
-    let mut measure = |delay: u64| {
-        ring(Ring::Latency, &[1, delay])?;
-        Ok::<_, Error>((delay, rings.compare(Duration::from_millis(CALIBRATE_MILLIS))))
-    };
-    let mut steps = vec![measure(0)?];
-    steps.push(measure(((factor - 1.0) * steps[0].1.near).round() as u64)?);
-    let off = |pair: speed::Pair| (pair.far / pair.near / factor - 1.0).abs();
-    while steps.len() < STEPS && off(steps[steps.len() - 1].1) > CLOSE {
-        steps.push(measure(speed::delay_for(factor, &steps))?);
-    }
-    let delay = speed::delay_for(factor, &steps);
-    ring(Ring::Latency, &[1, delay])?;
-    let told: Vec<_> = steps
-        .iter()
-        .map(|(delay, pair)| {
-            serde_json::json!({ "spin_ns": delay, "node_0_ns": pair.near, "node_1_ns": pair.far })
-        })
-        .collect();
-    Ok(serde_json::json!({ "factor": factor, "spin_ns": delay, "steps": told }))
 }
 
 fn run(command: Command) -> Result<(serde_json::Value, bool)> {
@@ -187,7 +178,7 @@ fn run(command: Command) -> Result<(serde_json::Value, bool)> {
         }
         Command::Stream(load) => {
             let time = Duration::from_millis(load.millis);
-            let mib_s = speed::stream(load.node, load.kib << 10, time, load.threads)?;
+            let mib_s = speed::stream(load.node, load.kib << 10, time, load.threads, load.words)?;
             told(serde_json::json!({
                 "node": load.node, "kib": load.kib, "threads": load.threads, "mib_s": mib_s
             }))
@@ -196,7 +187,10 @@ fn run(command: Command) -> Result<(serde_json::Value, bool)> {
             let pair = speed::Rings::new(kib << 10)?.compare(Duration::from_millis(millis));
             told(serde_json::json!({ "kib": kib, "node_0_ns": pair.near, "node_1_ns": pair.far }))
         }
-        Command::Calibrate { factor, kib } => calibrate(factor, kib << 10).map(|told| (told, true)),
+        Command::Calibrate { factor, kib, rounds, millis } => {
+            let held = Duration::from_millis(millis);
+            told(calibrate::calibrate(factor, kib << 10, rounds, held)?)
+        }
         Command::Hot { kib, seconds } => {
             let (nanos, on_first) = speed::hot(kib << 10, seconds)?;
             told(serde_json::json!({ "kib": kib, "ns": nanos, "share_on_node_0": on_first }))
@@ -230,6 +224,8 @@ fn run(command: Command) -> Result<(serde_json::Value, bool)> {
         Command::Placement { out, pages } => outside::placement(&out, pages),
         Command::Counters => checks::counters(),
         Command::Doorbell { millis } => checks::doorbell(Duration::from_millis(millis)),
+        Command::Rings { pages, sweeps } => checks::rings(pages, sweeps),
+        Command::Tenants => tenants::tenants(),
         Command::Interrupt { times } => checks::interrupt(times),
         Command::Misses { pagemap, pages, accesses } => checks::misses(&pagemap, pages, accesses),
     }

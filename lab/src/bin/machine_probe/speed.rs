@@ -65,6 +65,13 @@ pub(crate) struct Pair {
     pub(crate) far: f64,
 }
 
+impl Pair {
+    /// Node 1 over node 0.
+    pub(crate) fn ratio(self) -> f64 {
+        self.far / self.near
+    }
+}
+
 /// Rings on node 0 and node 1 that are followed by turns, so that whatever else the host does slows both.
 pub(crate) struct Rings([Ring; 2]);
 
@@ -100,7 +107,7 @@ fn quartile(mut values: Vec<f64>) -> f64 {
 /// The delay of node 1 at which it would be `factor` times as slow as node 0, by the line that lies closest to what was
 /// measured (least squares). A delay costs more than itself: what an emulated load does beside it no longer overlaps.
 pub(crate) fn delay_for(factor: f64, measured: &[(u64, Pair)]) -> u64 {
-    let points = || measured.iter().map(|(delay, pair)| (*delay as f64, pair.far / pair.near));
+    let points = || measured.iter().map(|(delay, pair)| (*delay as f64, pair.ratio()));
     let mean = |sum: f64| sum / measured.len() as f64;
     let (x, y) = (mean(points().map(|(x, _)| x).sum()), mean(points().map(|(_, y)| y).sum()));
     let along: f64 = points().map(|(at, ratio)| (at - x) * (ratio - y)).sum();
@@ -156,11 +163,18 @@ fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
     order
 }
 
-/// MiB a second of lines read one after the other by so many threads, each with its own `bytes`.
+/// MiB a second of lines read one after the other by so many threads, each with its own `bytes`; with `words` all eight
+/// words of each line.
 ///
 /// # Errors
 /// There is no such memory.
-pub(crate) fn stream(node: u32, bytes: u64, time: Duration, threads: usize) -> Result<f64> {
+pub(crate) fn stream(
+    node: u32,
+    bytes: u64,
+    time: Duration,
+    threads: usize,
+    words: bool,
+) -> Result<f64> {
     let buffers: Vec<Buffer> =
         (0..threads).map(|_| Buffer::on(node, bytes as usize)).collect::<Result<_>>()?;
     let begun = Instant::now();
@@ -169,12 +183,10 @@ pub(crate) fn stream(node: u32, bytes: u64, time: Duration, threads: usize) -> R
         let (mut lines, mut sum) = (0u64, 0u64);
         while begun.elapsed() < time {
             for page in 0..buffer.bytes() / PAGE {
-                for part in 0..PAGE / LINE / UNROLLED {
-                    let at = page * PAGE + part * UNROLLED * LINE;
-                    let words: [u64; UNROLLED] =
-                        std::array::from_fn(|line| buffer.load(at + line * LINE));
-                    sum = words.iter().fold(sum, |sum, word| sum.wrapping_add(*word));
-                }
+                sum = sum.wrapping_add(match words {
+                    true => sum_of::<8>(buffer, page * PAGE),
+                    false => sum_of::<LINE>(buffer, page * PAGE),
+                });
                 lines += (PAGE / LINE) as u64;
                 if page % 64 == 0 && begun.elapsed() >= time {
                     break;
@@ -190,6 +202,16 @@ pub(crate) fn stream(node: u32, bytes: u64, time: Duration, threads: usize) -> R
             buffers.iter().enumerate().map(|each| scope.spawn(move || read(each))).collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).sum()
     }))
+}
+
+/// The sum of a page's words that lie so many bytes apart.
+#[inline(always)]
+fn sum_of<const STEP: usize>(buffer: &Buffer, page: usize) -> u64 {
+    (0..PAGE / STEP / UNROLLED).fold(0, |sum: u64, part| {
+        let at = page + part * UNROLLED * STEP;
+        let words: [u64; UNROLLED] = std::array::from_fn(|word| buffer.load(at + word * STEP));
+        words.iter().fold(sum, |sum, word| sum.wrapping_add(*word))
+    })
 }
 
 #[cfg(test)]

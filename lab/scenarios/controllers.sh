@@ -1,0 +1,3 @@
+set -eo pipefail
+echo 0 >/proc/sys/kernel/numa_balancing
+machine-probe tenants | tee /out/tenants.json
