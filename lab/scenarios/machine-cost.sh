@@ -1,5 +1,6 @@
 set -eo pipefail
 machine-probe stream --kib 65536 --millis "$millis" | tee /out/stream.json
+machine-probe stream --kib 65536 --millis "$millis" --words | tee /out/words.json
 machine-probe chase --kib 65536 --millis "$millis" | tee /out/chase.json
 redis-server --port 0 --unixsocket /tmp/redis --save "" --appendonly no --io-threads 1 --daemonize no --logfile /out/redis.log &
 redis=$!

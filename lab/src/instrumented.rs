@@ -2,7 +2,7 @@
 //! reads what the plugin records.
 //!
 //! A scenario asks for it with a table `[plugin]`, which the plugin reads itself (lab/plugin/src/options.rs); the lab
-//! adds where the files are. Three keys are the lab's own: `states`, `off`, `keep` ([`Wanted`]).
+//! adds where the files are. Four keys are the lab's own: `states`, `off`, `keep`, `plugin` ([`Wanted`]).
 
 mod interrupts;
 mod readers;
@@ -52,6 +52,8 @@ pub struct Wanted {
     pub guest_rings: bool,
     /// 2 MiB ranges of each bitmap.
     pub slots: u64,
+    /// The plugin; none: what was built with this program.
+    pub plugin: Option<PathBuf>,
 }
 
 fn bad(cause: impl Into<String>) -> Error {
@@ -74,6 +76,14 @@ fn words(value: Option<&toml::Value>, key: &str) -> Result<Vec<String>> {
     all.flatten().ok_or_else(|| bad(format!("{key} is no list of names")))
 }
 
+fn path_of(value: &toml::Value) -> Result<PathBuf> {
+    let path = value.as_str().map(PathBuf::from).ok_or_else(|| bad("plugin is no path"))?;
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(bad(format!("plugin: there is no {}", path.display())))
+}
+
 impl Wanted {
     /// Takes the lab's keys out of the table; what is left is the plugin's.
     ///
@@ -81,6 +91,7 @@ impl Wanted {
     /// A key that holds something else than it should.
     pub fn take(table: &mut toml::Table) -> Result<Self> {
         let (off, keep) = (table.remove("off"), table.remove("keep"));
+        let plugin = table.remove("plugin");
         let wanted = Wanted {
             parts: words(table.get("parts"), "parts")?,
             states: number(table, "states", 1 << 18)?,
@@ -89,6 +100,7 @@ impl Wanted {
             ring_bytes: number(&mut table.clone(), "ring_bytes", 64 << 20)?,
             guest_rings: table.get("guest_rings").is_some_and(|on| on.as_bool() == Some(true)),
             slots: number(&mut table.clone(), "touched_slots", 1 << 16)?,
+            plugin: plugin.map(|path| path_of(&path)).transpose()?,
         };
         wanted.switches()?;
         match wanted.keep.iter().find(|name| !["raw", "tlb", "touched"].contains(&name.as_str())) {
@@ -253,7 +265,7 @@ impl Files {
     /// # Errors
     /// The plugin was not built.
     pub fn qemu_args(&self) -> Result<Vec<String>> {
-        let plugin = plugin()?;
+        let plugin = self.wanted.plugin.clone().map_or_else(plugin, Ok)?;
         let options = self.path("options.toml");
         let mut args = vec![
             "-plugin".to_owned(),

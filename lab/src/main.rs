@@ -79,6 +79,9 @@ enum Verb {
         /// Where plugin.json, mappings.log and kept records go.
         #[arg(short, long, default_value = "target/lab/out/trace")]
         out: std::path::PathBuf,
+        /// The plugin instead of the one built with this program.
+        #[arg(long)]
+        plugin: Option<std::path::PathBuf>,
         /// Program and arguments.
         #[arg(last = true, required = true)]
         program: Vec<String>,
@@ -127,6 +130,9 @@ struct MachineArgs {
     /// Parts of the instrumented machine instead of the scenario's, by comma (lab/README.md).
     #[arg(long, value_delimiter = ',')]
     parts: Option<Vec<String>>,
+    /// The instrumented machine's plugin instead of the one built with this program.
+    #[arg(long)]
+    plugin: Option<std::path::PathBuf>,
     /// 5-level page tables.
     #[arg(long)]
     la57: bool,
@@ -168,6 +174,9 @@ impl MachineArgs {
         if let Some(parts) = &self.parts {
             scenario.set_parts(parts);
         }
+        if let Some(plugin) = &self.plugin {
+            scenario.set_plugin(plugin);
+        }
         scenario.cmdline = format!("{} {}", scenario.cmdline, self.cmdline).trim().to_owned();
         Ok(scenario)
     }
@@ -206,8 +215,8 @@ fn dispatch(verb: Verb) -> Result<()> {
             machine::bench::bench(&matrix, &only)
         }
         Verb::Bench { .. } => bench::light(&matrix),
-        Verb::Trace { parts, keep, out, program } => {
-            trace(user::Program { words: program, parts, keep, quiet: false }, &out)
+        Verb::Trace { parts, keep, out, plugin, program } => {
+            trace(user::Program { words: program, parts, keep, quiet: false, plugin }, &out)
         }
         Verb::Accuracy { dir } => {
             println!("{}", accuracy::measure(&dir)?);

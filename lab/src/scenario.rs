@@ -1,7 +1,7 @@
 //! Scenarios: what runs in a machine, as data beside a shell script.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -152,6 +152,13 @@ impl Scenario {
         }
         let parts: Vec<toml::Value> = parts.iter().map(|part| part.as_ref().into()).collect();
         self.plugin.get_or_insert_default().insert("parts".into(), parts.into());
+    }
+
+    /// On an instrumented machine this plugin is loaded, not the one that was built with this program.
+    pub fn set_plugin(&mut self, path: &Path) {
+        if let Some(table) = &mut self.plugin {
+            table.insert("plugin".into(), path.display().to_string().into());
+        }
     }
 
     /// The parameters as shell assignments.

@@ -25,6 +25,8 @@ pub struct Program {
     pub keep: Vec<String>,
     /// What it prints goes nowhere.
     pub quiet: bool,
+    /// The plugin; none: what was built with this program.
+    pub plugin: Option<PathBuf>,
 }
 
 /// A program that runs under QEMU.
@@ -58,6 +60,9 @@ impl Program {
         table.insert("parts".into(), names(&self.parts));
         table.insert("keep".into(), names(&self.keep));
         table.insert("ring_bytes".into(), RING_BYTES.into());
+        if let Some(path) = &self.plugin {
+            table.insert("plugin".into(), path.display().to_string().into());
+        }
         table
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::bench::{FAST_PLUGIN, fast_plugin};
 use super::broken;
 use crate::bench::{Bar, Row, row};
 use crate::chapters::{Desk, number, text};
@@ -29,6 +30,7 @@ const LACKEY: [&str; 4] = ["valgrind", "--tool=lackey", "--trace-mem=yes", "--lo
 
 /// Rate and slow-down of traced programs.
 pub(super) fn user_mode(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    fast_plugin()?;
     let lines = desk.work.join("lines.txt");
     write_lines(&lines)?;
     let mut rows = Vec::new();
@@ -43,7 +45,7 @@ pub(super) fn user_mode(desk: &Desk<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// 200,000 lines in random order, 3 MB: lackey takes minutes for more.
+/// 50,000 lines in random order, 750 kB: lackey takes many minutes for more.
 fn write_lines(path: &Path) -> Result<()> {
     let mut state = 1u64;
     let mut line = |_| {
@@ -51,7 +53,7 @@ fn write_lines(path: &Path) -> Result<()> {
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         format!("{:014x}\n", state >> 8)
     };
-    fs::write(path, (0..200_000).map(&mut line).collect::<String>()).at(path.display())
+    fs::write(path, (0..50_000).map(&mut line).collect::<String>()).at(path.display())
 }
 
 fn program(words: &[String], parts: &[&str]) -> Program {
@@ -59,6 +61,7 @@ fn program(words: &[String], parts: &[&str]) -> Program {
         words: words.to_vec(),
         parts: parts.iter().map(|part| (*part).to_owned()).collect(),
         quiet: true,
+        plugin: Some(paths::root().join(FAST_PLUGIN)),
         ..Program::default()
     }
 }
@@ -94,7 +97,7 @@ fn traced(desk: &Desk<'_>, name: &str, words: &[String]) -> Result<Vec<Row>> {
     let lackey = seconds_of(&under_lackey(words))?;
     let seconds = ended.seconds;
     let (records, lost) = records(ended.outcome);
-    let command = format!("lab trace -- {}", words.join(" "));
+    let command = format!("lab trace --plugin {FAST_PLUGIN} -- {}", words.join(" "));
     let of = |what: &str| format!("user mode: {name}: {what}");
     Ok(vec![
         row(of("by itself"), native, "s", Bar::None, &words.join(" ")),
@@ -144,7 +147,7 @@ fn served(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let lackey: f64 = by_itself(&under_lackey(&words))?;
     let seconds = ended.seconds;
     let (records, lost) = records(ended.outcome);
-    let command = "lab trace -- redis-server; redis-load load";
+    let command = &format!("lab trace --plugin {FAST_PLUGIN} -- redis-server; redis-load load");
     let of = |what: &str| format!("user mode: redis-server: {what}");
     Ok(vec![
         row(of("requests by itself"), native, "/s", Bar::None, command),
