@@ -14,6 +14,8 @@ use crate::how::HowArgs;
 use crate::import::ImportArgs;
 use crate::keep::KeepArgs;
 use crate::live::args::LiveArgs;
+use crate::nemo::NemoCommand;
+use crate::qos::QosArgs;
 use crate::reproduce::ReproduceArgs;
 use crate::serve::ServeArgs;
 use crate::sim::SimCommand;
@@ -58,6 +60,11 @@ pub enum Command {
     /// Simulate, and measure
     #[command(subcommand, arg_required_else_help = false)]
     Bench(BenchCommand),
+    /// Tell what telemetry in the memory controller takes
+    #[command(subcommand, arg_required_else_help = false)]
+    Nemo(NemoCommand),
+    /// Hold cgroups to a memory bandwidth, by the CPU time that they get
+    Qos(QosArgs),
     /// Run the papers' experiments and write their claims beside our results
     Reproduce(ReproduceArgs),
 }

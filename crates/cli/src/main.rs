@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use tierscope_cli::args::{self, Cli, Command};
 use tierscope_cli::plan::Plan;
 use tierscope_cli::{
-    bench, compare, doctor, exit, export, import, live, record, report, reproduce, serve, sim,
-    trace,
+    bench, compare, doctor, exit, export, import, live, nemo, qos, record, report, reproduce,
+    serve, sim, trace,
 };
 use tierscope_core::Result;
 
@@ -43,6 +43,8 @@ fn run(cli: Cli, line: String) -> Result<()> {
         Command::Serve(args) => serve::run(args, line),
         Command::Sim(command) => sim::run(&command, &line),
         Command::Bench(command) => bench::run(&command),
+        Command::Nemo(command) => nemo::run(&command),
+        Command::Qos(args) => qos::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
     }
 }

@@ -27,6 +27,11 @@ impl Stop {
         Ok(Self(stop))
     }
 
+    /// Whether it was asked for.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// # Errors
     /// That `what` was stopped, if it was.
     pub(crate) fn check(&self, what: &str) -> Result<()> {

@@ -21,6 +21,7 @@ mod selftest_page;
 mod spawn;
 mod stop;
 pub mod telemetry;
+pub mod tenants;
 mod watched;
 
 pub use machine::LiveMachine;

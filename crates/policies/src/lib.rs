@@ -9,6 +9,7 @@
 pub mod amp;
 pub mod arming;
 pub mod autotiering;
+pub mod bandwidth_cap;
 mod blocks;
 pub mod clock;
 pub mod cost;

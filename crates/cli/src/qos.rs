@@ -1,0 +1,287 @@
+//! `tierscope qos`: holds tenants to a memory bandwidth, by the CPU time of their cgroups (NEMO, section 5.3).
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_linux::proc::Cgroup;
+use tierscope_linux::tenants::{Bell, ByController, ByMonitoring, CpuQuota, Traffic};
+use tierscope_policies::bandwidth_cap::{BandwidthCap, Settings};
+
+use crate::stop::Stop;
+use crate::units;
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+const RESCTRL: &str = "/sys/fs/resctrl";
+const BELL: &str = "/dev/tierscope_device";
+/// How often what happened is told, and whose memory is whose is learned anew.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Who tells how much memory traffic a tenant makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Programmable memory controllers, which tell at once when a tenant has had enough
+    Nemo,
+    /// The processor's bandwidth monitoring, through resctrl
+    Mbm,
+}
+
+/// Flags of `qos`.
+#[derive(Debug, Args)]
+pub struct QosArgs {
+    /// A cgroup and the bytes a second that it may move, like neighbour=1GiB; as often as there are tenants
+    #[arg(long = "tenant", value_name = "CGROUP=BYTES", required = true, value_parser = tenant)]
+    pub tenants: Vec<(PathBuf, u64)>,
+
+    /// Who tells what traffic they make; what there is otherwise
+    #[arg(long, value_enum)]
+    pub by: Option<By>,
+
+    /// From one look to the next
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "50ms")]
+    pub epoch: Duration,
+
+    /// Weight of the newest epoch in the average
+    #[arg(long, value_name = "SHARE", value_parser = units::share, default_value = "0.5")]
+    pub weight: f64,
+
+    /// How much of the gap to the cap is made good in an epoch
+    #[arg(long, value_name = "SHARE", value_parser = units::share, default_value = "0.5")]
+    pub rate: f64,
+
+    /// How long; until stopped otherwise
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub duration: Option<Duration>,
+
+    /// Look, and limit nobody
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Print JSON: a line a second, and the account
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn tenant(text: &str) -> Result<(PathBuf, u64), String> {
+    let (path, cap) = text.rsplit_once('=').ok_or("not CGROUP=BYTES, like neighbour=1GiB")?;
+    match units::bytes(cap)? {
+        0 => Err("a cap of 0 would be a stop".into()),
+        cap => Ok((path.into(), cap)),
+    }
+}
+
+/// A tenant, and what became of it.
+struct Tenant {
+    path: PathBuf,
+    cap: u64,
+    loop_: BandwidthCap,
+    quota: Option<CpuQuota>,
+    /// Told in this epoch: what the epoch's end says is known.
+    told: bool,
+    bytes: u64,
+    /// Bytes of the second.
+    recent: u64,
+    notices: u64,
+    least: f64,
+}
+
+impl Tenant {
+    fn new(path: &Path, cap: u64, cgroup: &Cgroup, args: &QosArgs, cpus: f64) -> Result<Self> {
+        let quota = if args.dry_run { None } else { Some(CpuQuota::of(cgroup)?) };
+        let settings = Settings::new(cap as f64, cpus);
+        let settings = Settings { weight: args.weight, rate: args.rate, ..settings };
+        Ok(Self {
+            path: path.to_owned(),
+            cap,
+            loop_: BandwidthCap::new(settings),
+            quota,
+            told: false,
+            bytes: 0,
+            recent: 0,
+            notices: 0,
+            least: cpus,
+        })
+    }
+
+    /// The tenant has moved so many bytes `elapsed` into an epoch.
+    fn look(&mut self, bytes: u64, elapsed: Duration, epoch: Duration) -> Result<()> {
+        if self.told || bytes < self.loop_.allowance(epoch) {
+            return Ok(());
+        }
+        self.told = true;
+        self.notices += 1;
+        self.loop_.exceeded(elapsed, epoch);
+        self.limit()
+    }
+
+    fn end_of_epoch(&mut self, bytes: u64, time: Duration) -> Result<()> {
+        self.bytes += bytes;
+        self.recent += bytes;
+        if std::mem::take(&mut self.told) {
+            return Ok(());
+        }
+        self.loop_.epoch(bytes, time);
+        self.limit()
+    }
+
+    fn limit(&mut self) -> Result<()> {
+        self.least = self.least.min(self.loop_.quota());
+        match &mut self.quota {
+            Some(quota) => quota.set(self.loop_.quota()),
+            None => Ok(()),
+        }
+    }
+
+    fn account(&self, time: Duration) -> Value {
+        json!({
+            "tenant": self.path, "cap": self.cap, "bytes": self.bytes,
+            "bytes_per_second": self.bytes as f64 / time.as_secs_f64().max(f64::EPSILON),
+            "notifications": self.notices, "least_cpus": self.least, "cpus": self.loop_.quota(),
+        })
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// There is no such cgroup, it has no limits, or nobody tells its traffic.
+pub fn run(args: &QosArgs) -> Result<()> {
+    if args.epoch.is_zero() {
+        return Err(Error::new(ErrorKind::Usage, "an epoch of no time is none")
+            .remedy("leave --epoch out, or give it like 50ms"));
+    }
+    let find = |(path, _): &(PathBuf, u64)| Cgroup::find(path, Path::new(CGROUPS));
+    let cgroups = args.tenants.iter().map(find).collect::<Result<Vec<_>>>()?;
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
+    let tenants = args.tenants.iter().zip(&cgroups);
+    let tenants = tenants.map(|((path, cap), cgroup)| Tenant::new(path, *cap, cgroup, args, cpus));
+    let mut tenants = tenants.collect::<Result<Vec<_>>>()?;
+    let mut traffic = traffic(args, cgroups)?;
+    let stop = Stop::on_signals()?;
+    let (begun, spent) = (Instant::now(), cpu_time());
+    let ended = hold(args, &mut tenants, traffic.as_mut(), &stop);
+    let (time, spent) = (begun.elapsed(), cpu_time() - spent);
+    tell_all(args, &tenants, time, spent);
+    ended
+}
+
+/// Who tells: what was asked for, or what there is.
+fn traffic(args: &QosArgs, cgroups: Vec<Cgroup>) -> Result<Box<dyn Traffic>> {
+    // One rule for all tenants: it tells of the least allowance, and each is held to its own.
+    let least = args.tenants.iter().map(|(_, cap)| *cap).min().unwrap_or(0);
+    let allowance = (least as f64 * args.epoch.as_secs_f64()) as u64;
+    let nemo = |cgroups| -> Result<Box<dyn Traffic>> {
+        let found = ByController::open(Path::new("/sys"), Path::new("/proc"), cgroups, allowance)?;
+        Ok(Box::new(found))
+    };
+    let mbm = |cgroups| -> Result<Box<dyn Traffic>> {
+        Ok(Box::new(ByMonitoring::open(Path::new(RESCTRL), cgroups)?))
+    };
+    match args.by {
+        Some(By::Nemo) => nemo(cgroups),
+        Some(By::Mbm) => mbm(cgroups),
+        None => nemo(cgroups.clone()).or_else(|first| {
+            mbm(cgroups).map_err(|second| {
+                Error::new(ErrorKind::Missing, "nobody tells what traffic a tenant makes")
+                    .cause(format!("{first}; {second}"))
+                    .remedy("see `tierscope doctor`")
+            })
+        }),
+    }
+}
+
+fn hold(
+    args: &QosArgs,
+    tenants: &mut [Tenant],
+    traffic: &mut dyn Traffic,
+    stop: &Stop,
+) -> Result<()> {
+    let bell = Bell::at(Path::new(BELL));
+    let until = args.duration.map(|time| Instant::now() + time);
+    let mut bytes = vec![0; tenants.len()];
+    traffic.refresh()?;
+    traffic.take(&mut bytes)?;
+    let (mut second, mut epoch) = (Instant::now(), Instant::now());
+    while !stop.is_asked() && until.is_none_or(|until| Instant::now() < until) {
+        let elapsed = epoch.elapsed();
+        if let Some(left) = args.epoch.checked_sub(elapsed).filter(|left| !left.is_zero()) {
+            if bell.wait(left) && traffic.peek(&mut bytes)? {
+                let elapsed = epoch.elapsed();
+                for (tenant, bytes) in tenants.iter_mut().zip(&bytes) {
+                    tenant.look(*bytes, elapsed, args.epoch)?;
+                }
+            }
+            continue;
+        }
+        traffic.take(&mut bytes)?;
+        epoch = Instant::now();
+        for (tenant, bytes) in tenants.iter_mut().zip(&bytes) {
+            tenant.end_of_epoch(*bytes, elapsed)?;
+        }
+        if second.elapsed() >= SECOND {
+            tell(args, tenants, second.elapsed());
+            second = Instant::now();
+            traffic.refresh()?;
+        }
+    }
+    Ok(())
+}
+
+/// A line of a second, or one a tenant.
+fn tell(args: &QosArgs, tenants: &mut [Tenant], time: Duration) {
+    for tenant in tenants {
+        let rate = std::mem::take(&mut tenant.recent) as f64 / time.as_secs_f64();
+        if args.json {
+            let cpus = tenant.loop_.quota();
+            println!(
+                "{}",
+                json!({ "tenant": tenant.path, "bytes_per_second": rate, "cpus": cpus })
+            );
+        } else {
+            let (path, cap) = (tenant.path.display(), units::show_bytes(tenant.cap));
+            let (rate, cpus) = (units::show_bytes(rate as u64), tenant.loop_.quota());
+            println!("{path}: {rate}/s of {cap}/s with {cpus:.2} CPUs");
+        }
+    }
+}
+
+fn tell_all(args: &QosArgs, tenants: &[Tenant], time: Duration, spent: Duration) {
+    let share = spent.as_secs_f64() / time.as_secs_f64().max(f64::EPSILON);
+    if args.json {
+        let accounts: Vec<Value> = tenants.iter().map(|tenant| tenant.account(time)).collect();
+        let told = json!({ "seconds": time.as_secs_f64(), "cpu": share, "tenants": accounts });
+        return println!("{told}");
+    }
+    for tenant in tenants {
+        let rate = tenant.bytes as f64 / time.as_secs_f64().max(f64::EPSILON);
+        println!(
+            "{}: {}/s over {}; {} notifications, {:.2} CPUs at least",
+            tenant.path.display(),
+            units::show_bytes(rate as u64),
+            units::show_duration(time),
+            tenant.notices,
+            tenant.least,
+        );
+    }
+    println!("tierscope took {:.2} % of a CPU; limits are as before", share * 100.0);
+}
+
+fn cpu_time() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_is_a_cgroup_and_a_cap() {
+        assert_eq!(tenant("a/b=c=1GiB"), Ok(("a/b=c".into(), 1 << 30)));
+        assert!(tenant("a").is_err_and(|why| why.contains("CGROUP=BYTES")));
+        assert!(tenant("a=0").is_err_and(|why| why.contains("stop")));
+    }
+}

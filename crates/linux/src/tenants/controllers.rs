@@ -1,0 +1,182 @@
+//! Traffic of tenants as memory controllers count it: many frames select the state of whom they belong to (NEMO,
+//! listing 3).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use tierscope_core::{
+    BusRecord, Compare, Counters, Filter, Key, Operand, Operator, ReadEffect, RequestKind, Result,
+    Rule, RuleId, Trigger,
+};
+use tierscope_nemo::{Driver, Engine};
+
+use super::{Traffic, frames_of};
+use crate::proc::Cgroup;
+use crate::telemetry::{Controllers, controllers};
+
+/// A rule for each zone of memory, all with the same states: a tenant each.
+#[derive(Debug)]
+pub struct ByController<E: Engine = Controllers> {
+    driver: Driver<E>,
+    /// Rules, and the frames that each of them sees.
+    rules: Vec<(RuleId, std::ops::Range<u64>)>,
+    proc: PathBuf,
+    tenants: Vec<Cgroup>,
+    /// Whose each frame is.
+    owners: BTreeMap<u64, u32>,
+    part: Vec<u64>,
+}
+
+impl ByController {
+    /// Counts for tenants by the controllers behind the device below `sys`; tells when one of them has moved
+    /// `allowance` bytes since the last reading.
+    ///
+    /// # Errors
+    /// There are no controllers, or they have not enough pipelines for so much memory.
+    pub fn open(sys: &Path, proc: &Path, tenants: Vec<Cgroup>, allowance: u64) -> Result<Self> {
+        let made = Self::with(controllers(sys, 1)?, tenants.len(), allowance)?;
+        Ok(Self { proc: proc.to_owned(), tenants, ..made })
+    }
+}
+
+impl<E: Engine> ByController<E> {
+    fn with(mut driver: Driver<E>, tenants: usize, allowance: u64) -> Result<Self> {
+        let zones: Vec<_> =
+            driver.engine().memory().zones().iter().map(|zone| zone.start..zone.end).collect();
+        let mut rules = Vec::new();
+        for zone in zones {
+            let rule = driver.register_states(&rule(&zone, allowance), tenants as u64)?;
+            rules.push((rule, zone.start >> 12..zone.end >> 12));
+        }
+        let (owners, part) = (BTreeMap::new(), vec![0; tenants]);
+        Ok(Self { driver, rules, proc: PathBuf::new(), tenants: Vec::new(), owners, part })
+    }
+
+    /// The driver.
+    pub fn driver(&mut self) -> &mut Driver<E> {
+        &mut self.driver
+    }
+
+    /// Lets frames select their owner's state, and those that are nobody's any more none.
+    fn translate(&mut self, owners: BTreeMap<u64, u32>) -> Result<()> {
+        let before = std::mem::take(&mut self.owners);
+        let gone = before.keys().filter(|frame| !owners.contains_key(frame));
+        let gone = gone.map(|frame| (*frame, None)).collect::<Vec<_>>();
+        let new = owners.iter().filter(|(frame, owner)| before.get(frame) != Some(owner));
+        let new = new.map(|(frame, owner)| (*frame, Some(*owner))).collect::<Vec<_>>();
+        for (frame, owner) in gone.into_iter().chain(new) {
+            let rule = self.rules.iter().find(|(_, frames)| frames.contains(&frame));
+            if let Some((rule, _)) = rule {
+                self.driver.translate(*rule, frame, owner)?;
+            }
+        }
+        self.owners = owners;
+        Ok(())
+    }
+
+    fn add(&mut self, out: &mut [u64], effect: bool) -> Result<()> {
+        out.fill(0);
+        for (rule, _) in &self.rules {
+            match effect {
+                true => self.driver.read(*rule, &mut self.part)?,
+                false => self.driver.peek(*rule, 0, &mut self.part)?,
+            }
+            out.iter_mut()
+                .zip(&self.part)
+                .for_each(|(sum, lines)| *sum += lines * BusRecord::BYTES);
+        }
+        Ok(())
+    }
+}
+
+/// All requests of a zone, by frame; told from a number of them on.
+fn rule(zone: &std::ops::Range<u64>, allowance: u64) -> Rule {
+    let value = (allowance / BusRecord::BYTES).max(1);
+    Rule {
+        filter: Filter { kind: RequestKind::All, start: zone.start, end: zone.end },
+        key: Key { mask: Key::ALL_MEMORY, shift: 12 },
+        offset: Key::NONE,
+        update: (Operator::Add, Operand::Constant(1)),
+        notify: Some(Trigger { compare: Compare::AtLeast, value }),
+        on_read: ReadEffect::Reset(0),
+    }
+}
+
+impl<E: Engine> Traffic for ByController<E> {
+    fn refresh(&mut self) -> Result<()> {
+        let mut owners = BTreeMap::new();
+        let mut frames = Vec::new();
+        for (number, tenant) in (0..).zip(&self.tenants) {
+            frames.clear();
+            frames_of(&self.proc, tenant, &mut frames)?;
+            owners.extend(frames.iter().map(|frame| (*frame, number)));
+        }
+        self.translate(owners)
+    }
+
+    /// Hints are acknowledged: who exceeds anew tells anew.
+    fn take(&mut self, out: &mut [u64]) -> Result<()> {
+        self.add(out, true)?;
+        self.driver.notifications(&mut Vec::new());
+        Ok(())
+    }
+
+    fn peek(&mut self, out: &mut [u64]) -> Result<bool> {
+        self.add(out, false).map(|()| true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::{BusObserver, Time};
+    use tierscope_nemo::{Functional, Memory};
+
+    /// Two tenants, whose cgroups nobody asks for.
+    fn traffic() -> ByController<Functional> {
+        let memory = Memory::single(64 << 20, 2).unwrap();
+        let driver = Driver::new(Functional::new(memory, 4, 32).unwrap());
+        ByController::with(driver, 2, 64 * 100).unwrap()
+    }
+
+    fn request(traffic: &mut ByController<Functional>, frame: u64, times: u64) {
+        let records: Vec<BusRecord> = (0..times)
+            .map(|line| BusRecord::new(Time(0), (frame << 12) + line % 64 * 64, line % 2 == 0))
+            .collect();
+        traffic.driver().observe(&records);
+    }
+
+    #[test]
+    fn frames_count_for_whom_they_belong_to() {
+        let mut traffic = traffic();
+        traffic.translate(BTreeMap::from([(1, 0), (2, 1), (9000, 1)])).unwrap();
+        for (frame, times) in [(1, 10), (2, 20), (9000, 5), (3, 1000)] {
+            request(&mut traffic, frame, times);
+        }
+        let mut out = [0; 2];
+        assert!(traffic.peek(&mut out).unwrap());
+        assert_eq!(out, [640, 1600]);
+        traffic.take(&mut out).unwrap();
+        assert_eq!(out, [640, 1600], "looking took nothing");
+        // Frame 2 changes hands, 9000 is nobody's.
+        traffic.translate(BTreeMap::from([(1, 0), (2, 0)])).unwrap();
+        for frame in [1, 2, 9000] {
+            request(&mut traffic, frame, 1);
+        }
+        traffic.take(&mut out).unwrap();
+        assert_eq!(out, [128, 0]);
+    }
+
+    #[test]
+    fn whoever_has_moved_the_allowance_is_told_of() {
+        let mut traffic = traffic();
+        traffic.translate(BTreeMap::from([(1, 0)])).unwrap();
+        let mut told = Vec::new();
+        request(&mut traffic, 1, 40);
+        traffic.driver().notifications(&mut told);
+        assert!(told.is_empty(), "40 of 100 lines");
+        request(&mut traffic, 1, 200);
+        traffic.driver().notifications(&mut told);
+        assert_eq!(told.len(), 1);
+    }
+}

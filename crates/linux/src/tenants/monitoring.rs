@@ -1,0 +1,148 @@
+//! The processor's memory bandwidth monitoring, through resctrl (Documentation/arch/x86/resctrl.rst).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tierscope_core::{Error, ErrorKind, Result};
+
+use super::Traffic;
+use crate::proc::Cgroup;
+
+/// Monitoring groups, one a tenant. They go when this is dropped.
+#[derive(Debug)]
+pub struct ByMonitoring {
+    groups: Vec<PathBuf>,
+    tenants: Vec<Cgroup>,
+    /// What each group's counters said last, over all domains.
+    last: Vec<u64>,
+}
+
+impl ByMonitoring {
+    /// Makes a group for each tenant below `root` (`/sys/fs/resctrl`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] if the processor does not monitor bandwidth, or resctrl is not mounted.
+    pub fn open(root: &Path, tenants: Vec<Cgroup>) -> Result<Self> {
+        let missing = |cause: String| {
+            Error::new(ErrorKind::Missing, "there is no memory bandwidth monitoring")
+                .cause(cause)
+                .remedy("mount it with `mount -t resctrl resctrl /sys/fs/resctrl`; the processor needs cqm_mbm_total")
+        };
+        let features = root.join("info/L3_MON/mon_features");
+        let text = fs::read_to_string(&features)
+            .map_err(|e| missing(format!("{}: {e}", features.display())))?;
+        if !text.lines().any(|feature| feature == "mbm_total_bytes") {
+            return Err(missing(format!("{} has no mbm_total_bytes", features.display())));
+        }
+        let mut made = Self { groups: Vec::new(), last: vec![0; tenants.len()], tenants };
+        for number in 0..made.tenants.len() {
+            let name = format!("tierscope-{}-{number}", std::process::id());
+            let group = root.join("mon_groups").join(name);
+            fs::create_dir(&group).map_err(|cause| failed(&group, &cause))?;
+            made.groups.push(group);
+        }
+        made.refresh()?;
+        made.last = made.groups.iter().map(|group| total(group)).collect::<Result<_>>()?;
+        Ok(made)
+    }
+}
+
+fn failed(path: &Path, cause: &io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot use {}", path.display()))
+        .cause(cause)
+        .remedy("run as root; there are only so many monitoring groups (info/L3_MON/num_rmids)")
+}
+
+/// Bytes that a group has moved, over all cache domains.
+fn total(group: &Path) -> Result<u64> {
+    let data = group.join("mon_data");
+    let domains = fs::read_dir(&data).map_err(|cause| failed(&data, &cause))?;
+    let mut sum = 0u64;
+    for domain in domains.flatten() {
+        let path = domain.path().join("mbm_total_bytes");
+        let text = fs::read_to_string(&path).map_err(|cause| failed(&path, &cause))?;
+        let bytes: u64 = text.trim().parse().map_err(|_| {
+            Error::new(ErrorKind::Missing, format!("{} tells nothing", path.display()))
+                .cause(format!("it says {}", text.trim()))
+                .remedy("wait until the group's counters are assigned")
+        })?;
+        sum = sum.wrapping_add(bytes);
+    }
+    Ok(sum)
+}
+
+impl Traffic for ByMonitoring {
+    fn refresh(&mut self) -> Result<()> {
+        for (group, tenant) in self.groups.iter().zip(&self.tenants) {
+            let mut pids = Vec::new();
+            tenant.processes(&mut pids)?;
+            for pid in pids {
+                // It may have ended; its threads to come follow it.
+                let _ = fs::write(group.join("tasks"), pid.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, out: &mut [u64]) -> Result<()> {
+        for ((group, last), out) in self.groups.iter().zip(&mut self.last).zip(out) {
+            let now = total(group)?;
+            *out = now.wrapping_sub(std::mem::replace(last, now));
+        }
+        Ok(())
+    }
+
+    fn peek(&mut self, _: &mut [u64]) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+impl Drop for ByMonitoring {
+    fn drop(&mut self) {
+        self.groups.iter().for_each(|group| drop(fs::remove_dir(group)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn differences_over_all_domains_are_told() {
+        let root = tempfile::tempdir().unwrap();
+        let group = root.path().join("g");
+        for domain in ["mon_L3_00", "mon_L3_01"] {
+            put(&group.join("mon_data").join(domain).join("mbm_total_bytes"), "100\n");
+        }
+        let (groups, last) = (vec![group.clone()], vec![total(&group).unwrap()]);
+        let mut monitoring = ByMonitoring { groups, tenants: Vec::new(), last };
+        put(&group.join("mon_data/mon_L3_01/mbm_total_bytes"), "164\n");
+        let mut out = [0];
+        monitoring.take(&mut out).unwrap();
+        assert_eq!(out, [64]);
+        monitoring.take(&mut out).unwrap();
+        assert_eq!(out, [0]);
+        put(&group.join("mon_data/mon_L3_00/mbm_total_bytes"), "Unavailable\n");
+        let error = monitoring.take(&mut out).unwrap_err();
+        assert!(error.to_string().contains("Unavailable"), "{error}");
+    }
+
+    #[test]
+    fn a_processor_that_does_not_monitor_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        let error = ByMonitoring::open(root.path(), Vec::new()).unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Missing && error.to_string().contains("mount"),
+            "{error}"
+        );
+        put(&root.path().join("info/L3_MON/mon_features"), "llc_occupancy\n");
+        let error = ByMonitoring::open(root.path(), Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("mbm_total_bytes"), "{error}");
+    }
+}

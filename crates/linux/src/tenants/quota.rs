@@ -1,0 +1,111 @@
+//! CPU time of a cgroup: `cpu.max` (Documentation/admin-guide/cgroup-v2.rst, "CPU Interface Files").
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tierscope_core::{Error, ErrorKind, Result};
+
+use crate::proc::Cgroup;
+
+/// Microseconds of a period: the kernel's own.
+const PERIOD_US: u64 = 100_000;
+/// The least quota that the kernel takes (kernel/sched/core.c, `min_cfs_quota_period`).
+const LEAST_US: u64 = 1000;
+
+/// A cgroup's limit. What it was before comes back when this is dropped.
+#[derive(Debug)]
+pub struct CpuQuota {
+    path: PathBuf,
+    before: String,
+    set: Option<u64>,
+}
+
+impl CpuQuota {
+    /// The limit of a cgroup, as it is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] if the cgroup has none: the controller `cpu` is not on for it.
+    pub fn of(cgroup: &Cgroup) -> Result<Self> {
+        let path = cgroup.path().join("cpu.max");
+        let before = fs::read_to_string(&path).map_err(|cause| {
+            let parent = cgroup.path().parent().unwrap_or(Path::new("/sys/fs/cgroup"));
+            Error::new(ErrorKind::Missing, format!("cannot limit {}", cgroup.path().display()))
+                .cause(format!("{}: {cause}", path.display()))
+                .remedy(format!("echo +cpu > {}/cgroup.subtree_control", parent.display()))
+        })?;
+        Ok(Self { path, before, set: None })
+    }
+
+    /// Limits it to so many CPUs. The same limit again costs nothing.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set(&mut self, cpus: f64) -> Result<()> {
+        let quota = ((cpus * PERIOD_US as f64) as u64).max(LEAST_US);
+        if self.set == Some(quota) {
+            return Ok(());
+        }
+        self.write(&format!("{quota} {PERIOD_US}"))?;
+        self.set = Some(quota);
+        Ok(())
+    }
+
+    fn write(&self, text: &str) -> Result<()> {
+        fs::write(&self.path, text).map_err(|cause| {
+            let kind = match cause.kind() {
+                std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+                _ => ErrorKind::Io,
+            };
+            let what = format!("cannot write to {}", self.path.display());
+            Error::new(kind, what).cause(cause).remedy("run as root, or as the cgroup's owner")
+        })
+    }
+}
+
+impl Drop for CpuQuota {
+    fn drop(&mut self) {
+        if self.set.is_some() {
+            // The cgroup may be gone by now.
+            let _ = self.write(self.before.trim_end());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(cpu_max: Option<&str>) -> (tempfile::TempDir, Cgroup) {
+        let root = tempfile::tempdir().unwrap();
+        for file in ["cgroup.procs", "cgroup.controllers"] {
+            fs::write(root.path().join(file), "").unwrap();
+        }
+        cpu_max.inspect(|text| fs::write(root.path().join("cpu.max"), text).unwrap());
+        let cgroup = Cgroup::find(root.path(), root.path()).unwrap();
+        (root, cgroup)
+    }
+
+    #[test]
+    fn a_limit_is_set_and_what_was_there_comes_back() {
+        let (root, cgroup) = group(Some("max 100000\n"));
+        let read = || fs::read_to_string(root.path().join("cpu.max")).unwrap();
+        let mut quota = CpuQuota::of(&cgroup).unwrap();
+        assert_eq!(read(), "max 100000\n", "looking changes nothing");
+        quota.set(0.25).unwrap();
+        assert_eq!(read(), "25000 100000");
+        quota.set(1e-9).unwrap();
+        assert_eq!(read(), "1000 100000", "the kernel takes no less");
+        drop(quota);
+        assert_eq!(read(), "max 100000");
+    }
+
+    #[test]
+    fn a_cgroup_without_the_controller_is_told_what_to_do() {
+        let (_root, cgroup) = group(None);
+        let error = CpuQuota::of(&cgroup).unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Missing && error.to_string().contains("+cpu"),
+            "{error}"
+        );
+    }
+}

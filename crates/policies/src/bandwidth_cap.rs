@@ -1,0 +1,151 @@
+//! Holds a tenant to a memory bandwidth by the CPU time that it gets (NEMO, section 5.3).
+//!
+//! The section describes a feedback loop: every epoch it reads the tenant's counter, keeps an exponentially weighted
+//! moving average of its bandwidth, and proportionally raises or lowers its CPU quota by the gap to the target, with a
+//! learning rate that dampens; a notification that the tenant has exceeded its allocation is reacted to at once. It
+//! names neither weight nor rate: assumed, with what each does in [`Settings`].
+//!
+//! Bandwidth is CPU time by whatever the tenant does with it, so both changes are by a factor: the loop comes to rest
+//! where the average is the cap, however fast the tenant's memory is.
+
+use std::time::Duration;
+
+/// How it reacts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Bytes a second.
+    pub cap: f64,
+    /// Weight of the newest epoch in the average, 0..=1. Assumed 0.5: an epoch of the paper's 50 ms then counts for a
+    /// tenth after 170 ms, less than its neighbour's half second of silence.
+    pub weight: f64,
+    /// How much of the gap is made good in an epoch, 0..=1. Assumed 0.5: overshoot dies out from epoch to epoch.
+    pub rate: f64,
+    /// CPUs that the tenant gets at least, so that it is slowed and never stopped.
+    pub least: f64,
+    /// CPUs that it gets at most.
+    pub most: f64,
+}
+
+impl Settings {
+    /// A cap with the assumed weight and rate, for a tenant that may have `cpus`.
+    #[must_use]
+    pub fn new(cap: f64, cpus: f64) -> Self {
+        Self { cap, weight: 0.5, rate: 0.5, least: 0.01, most: cpus }
+    }
+}
+
+/// A tenant's cap.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BandwidthCap {
+    settings: Settings,
+    /// Bytes a second.
+    average: Option<f64>,
+    /// CPUs.
+    quota: f64,
+}
+
+impl BandwidthCap {
+    /// Nothing is known yet: the tenant has all it may have.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, average: None, quota: settings.most }
+    }
+
+    /// CPUs that the tenant may use.
+    #[must_use]
+    pub fn quota(&self) -> f64 {
+        self.quota
+    }
+
+    /// The average, in bytes a second; 0 before the first epoch.
+    #[must_use]
+    pub fn average(&self) -> f64 {
+        self.average.unwrap_or(0.0)
+    }
+
+    /// Bytes that the tenant may move in an epoch: what it is to be notified at.
+    #[must_use]
+    pub fn allowance(&self, epoch: Duration) -> u64 {
+        (self.settings.cap * epoch.as_secs_f64()) as u64
+    }
+
+    /// An epoch ended, in which the tenant moved so many bytes. Returns the new quota.
+    pub fn epoch(&mut self, bytes: u64, time: Duration) -> f64 {
+        self.learn(bytes as f64 / time.as_secs_f64().max(f64::EPSILON));
+        let gap = (self.settings.cap - self.average()) / self.settings.cap;
+        self.scale(1.0 + self.settings.rate * gap.clamp(-1.0, 1.0))
+    }
+
+    /// The tenant has moved its allowance of an epoch already after `elapsed` of it. Returns the new quota: what would
+    /// have made the allowance last.
+    pub fn exceeded(&mut self, elapsed: Duration, epoch: Duration) -> f64 {
+        let part = (elapsed.as_secs_f64() / epoch.as_secs_f64()).clamp(0.01, 1.0);
+        self.learn(self.settings.cap / part);
+        self.scale(part)
+    }
+
+    fn learn(&mut self, bandwidth: f64) {
+        let weight = self.settings.weight;
+        self.average = Some(self.average.map_or(bandwidth, |old| old + weight * (bandwidth - old)));
+    }
+
+    fn scale(&mut self, factor: f64) -> f64 {
+        self.quota = (self.quota * factor).clamp(self.settings.least, self.settings.most);
+        self.quota
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const EPOCH: Duration = Duration::from_millis(50);
+
+    /// Bytes that a tenant moves in an epoch that would move `full` a second with a CPU of its own.
+    fn moved(full: f64, cap: &BandwidthCap) -> u64 {
+        (full * cap.quota().min(1.0) * EPOCH.as_secs_f64()) as u64
+    }
+
+    // 1 GB/s allowed, 4 GB/s reached: gap -1 at first, so half of the CPU goes.
+    #[test]
+    fn the_gap_is_made_good_in_proportion() {
+        let mut cap = BandwidthCap::new(Settings::new(1e9, 1.0));
+        assert_eq!(cap.epoch(200_000_000, EPOCH), 0.5);
+        // 2 GB/s now: the average is 3, the gap -2, which counts as -1.
+        assert_eq!((cap.epoch(100_000_000, EPOCH), cap.average()), (0.25, 3e9));
+    }
+
+    #[test]
+    fn a_notification_takes_what_would_have_made_the_allowance_last() {
+        let mut cap = BandwidthCap::new(Settings::new(1e9, 2.0));
+        assert_eq!(cap.allowance(EPOCH), 50_000_000);
+        assert_eq!(cap.exceeded(Duration::from_micros(12_500), EPOCH), 0.5);
+        assert_eq!(cap.average(), 4e9);
+    }
+
+    #[test]
+    fn silence_gives_the_quota_back() {
+        let mut cap = BandwidthCap::new(Settings::new(1e9, 1.0));
+        (0..20).for_each(|_| _ = cap.epoch(200_000_000, EPOCH));
+        assert_eq!(cap.quota(), 0.01, "slowed, never stopped");
+        (0..40).for_each(|_| _ = cap.epoch(0, EPOCH));
+        assert_eq!(cap.quota(), 1.0);
+    }
+
+    proptest! {
+        // A tenant that could move 1.2 to 50 times its cap moves its cap, within 5 %, from the second second on.
+        #[test]
+        fn it_comes_to_rest_at_the_cap(times in 1.2f64..50.0) {
+            let mut cap = BandwidthCap::new(Settings::new(1e9, 1.0));
+            let mut late = 0;
+            for epoch in 0..80 {
+                let bytes = moved(times * 1e9, &cap);
+                cap.epoch(bytes, EPOCH);
+                late += if epoch >= 40 { bytes } else { 0 };
+            }
+            let bandwidth = late as f64 / (40.0 * EPOCH.as_secs_f64());
+            prop_assert!((bandwidth / 1e9 - 1.0).abs() < 0.05, "{bandwidth}");
+        }
+    }
+}
