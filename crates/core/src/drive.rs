@@ -312,8 +312,11 @@ fn relay_rule(
 ) -> Result<()> {
     let counters = ports.counters()?;
     match *order {
-        RuleOrder::Register(rule) => {
-            let id = counters.register(&rule)?;
+        RuleOrder::Register(rule, states) => {
+            let id = match states {
+                Some(states) => counters.register_states(&rule, states)?,
+                None => counters.register(&rule)?,
+            };
             policy.observe(Evidence::Counters(id, &[]), orders);
         }
         RuleOrder::Translate(id, key, index) => counters.translate(id, key, index)?,

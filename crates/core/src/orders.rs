@@ -38,8 +38,9 @@ pub struct Action {
 /// A change to the telemetry rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleOrder {
-    /// Install a rule; its id comes back with the first [`crate::Evidence::Counters`].
-    Register(Rule),
+    /// Install a rule, with a state for each sub-region that its filter lets through, or with that many; its id comes
+    /// back with the first [`crate::Evidence::Counters`].
+    Register(Rule, Option<u64>),
     /// Let a key select a state, or none.
     Translate(RuleId, u64, Option<u32>),
     /// Read the first n states of a rule now.
