@@ -65,8 +65,12 @@ bench-machine: build ## the instrumented virtual machine: slow node, exactness, 
 	@scripts/setup.sh bench
 	@$(LAB) bench machine
 
+bench-count: build ## telemetry in the memory controller: speed, tenants, a neighbour held to its cap: target/bench/count.json, resumable
+	@scripts/setup.sh bench
+	@$(LAB) bench count
+
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim bench-machine install uninstall deb clean
+.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim bench-machine bench-count install uninstall deb clean
 .DEFAULT_GOAL := help

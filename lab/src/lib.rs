@@ -12,6 +12,7 @@ pub mod console;
 pub mod cpio;
 pub mod error;
 pub mod fetch;
+pub mod count;
 pub mod first_light;
 pub mod guest;
 pub mod initramfs;

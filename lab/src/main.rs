@@ -10,7 +10,7 @@ use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
 use tierscope_lab::{
-    accuracy, bench, first_light, kbuild, machine, progress, see, show, sim, suite, support, user,
+    accuracy, bench, count, first_light, kbuild, machine, progress, see, show, sim, suite, support, user,
 };
 
 /// Run tierscope on real kernels in QEMU (TCG).
@@ -59,9 +59,9 @@ enum Verb {
     /// Measure a chapter: target/bench/CHAPTER.json.
     Bench {
         /// Chapter.
-        #[arg(value_parser = ["light", "see", "show", "sim", "machine"])]
+        #[arg(value_parser = ["light", "see", "show", "sim", "machine", "count"])]
         chapter: String,
-        /// see, show, sim, machine: only what has this in its name.
+        /// All but light: only what has this in its name.
         #[arg(long, default_value = "")]
         only: String,
         /// see: seconds of each instrument instead of the case's.
@@ -214,6 +214,7 @@ fn dispatch(verb: Verb) -> Result<()> {
         Verb::Bench { chapter, only, .. } if chapter == "machine" => {
             machine::bench::bench(&matrix, &only)
         }
+        Verb::Bench { chapter, only, .. } if chapter == "count" => count::bench(&matrix, &only),
         Verb::Bench { .. } => bench::light(&matrix),
         Verb::Trace { parts, keep, out, plugin, program } => {
             trace(user::Program { words: program, parts, keep, quiet: false, plugin }, &out)

@@ -41,7 +41,7 @@ pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
 }
 
 /// Runs a scenario with a change; `label` tells it from its other runs. Returns where /out was.
-pub(super) fn boot(
+pub(crate) fn boot(
     desk: &Desk<'_>,
     name: &str,
     label: &str,

@@ -1,0 +1,159 @@
+//! `make bench-count`: telemetry in the memory controller: its speed, tenants' traffic on a real kernel, a neighbour held
+//! to its cap, in target/bench/count.json.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::bench::{Bar, Row, row};
+use crate::chapters::{self, Chapter, Desk, number};
+use crate::command::capture;
+use crate::error::{Context, Error, Kind, Result};
+use crate::kernels::Matrix;
+use crate::machine::bench::boot;
+use crate::paths;
+
+const CHAPTERS: &[Chapter] = &[
+    Chapter { name: "speed", measure: speed },
+    Chapter { name: "tenants", measure: tenants },
+    Chapter { name: "qos", measure: qos },
+];
+
+/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+///
+/// # Errors
+/// A chapter could not be measured; the others were.
+pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
+    chapters::run("count", CHAPTERS, matrix, only)
+}
+
+fn broken(cause: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Job, "telemetry in the memory controller", cause)
+}
+
+fn json(path: &Path) -> Result<Value> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    // Programs that tell as they go say most in their last line.
+    let last = text.lines().rfind(|line| line.starts_with('{')).unwrap_or_default();
+    serde_json::from_str(last).map_err(|e| broken(format!("{}: {e}", path.display())))
+}
+
+/// The functional model: what the bench is called, as criterion names its directory, and the bar.
+const CASES: [(&str, f64); 3] = [
+    ("one pipeline", 100.0),
+    ("eight pipelines, every request counts in each", 25.0),
+    ("eight pipelines as for skewness", 25.0),
+];
+
+fn speed(_: &Desk<'_>) -> Result<Vec<Row>> {
+    let words = ["bench", "--quiet", "--package", "tierscope-nemo", "--bench", "pipelines"];
+    capture(Command::new("cargo").args(words).current_dir(paths::root()))?;
+    let found = |(case, bar): &(&str, f64)| {
+        let at = paths::root().join("target/criterion/functional").join(case).join("new");
+        let of = |file: &str, pointer: &str| {
+            let path = at.join(file);
+            let text = fs::read_to_string(&path).at(path.display())?;
+            let value = serde_json::from_str(&text).map_err(broken)?;
+            number(&value, pointer)
+        };
+        let nanos = of("estimates.json", "/median/point_estimate")?;
+        let rate = of("benchmark.json", "/throughput/Elements")? / nanos * 1e3;
+        let name = format!("speed: functional model, {case}");
+        let command = format!("cargo {}", words.join(" "));
+        Ok(row(name, rate, "M/s", Bar::Least(*bar), &command))
+    };
+    CASES.iter().map(found).collect()
+}
+
+/// Two tenants' traffic on a real kernel, as the controllers count it.
+fn tenants(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let out = boot(desk, "controllers", "", |_| Ok(()))?;
+    let told = json(&out.join("tenants.json"))?;
+    let command = "lab run controllers";
+    let mut rows = Vec::new();
+    for tenant in 0..2 {
+        let of = |what: &str| number(&told, &format!("/{what}/{tenant}"));
+        let name = |what: &str| format!("tenants: {tenant}: {what}");
+        rows.push(row(name("lines loaded"), of("made")?, "lines", Bar::None, command));
+        let off = (of("counted")? / of("made")? - 1.0).abs();
+        rows.push(row(name("counts off the traffic"), off, "share", Bar::Most(0.001), command));
+    }
+    Ok(rows)
+}
+
+/// Seconds at the beginning of a load that are not judged: the neighbour's turns are learned meanwhile.
+const SETTLING: usize = 3;
+
+/// A Redis beside a neighbour that stores past the caches: free, and held by `tierscope qos`.
+fn qos(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let mut cap = 0.0;
+    let out = boot(desk, "qos", "", |scenario| {
+        let text = scenario.set.get("cap").and_then(toml::Value::as_str).unwrap_or_default();
+        cap = mib(text).ok_or_else(|| broken(format!("cap = {text} is no number of MiB")))?;
+        Ok(())
+    })?;
+    let command = "lab run qos";
+    let name = |what: &str| format!("qos: {what}");
+    let mut rows = Vec::new();
+    for phase in ["alone", "free", "held"] {
+        let load = json(&out.join(format!("{phase}.json")))?;
+        let latency = p95(&load).ok_or_else(|| broken(format!("no intervals in {phase}.json")))?;
+        let rate = number(&load, "/operations_per_second")?;
+        let what = format!("neighbour {phase}: p95 of sixteen reads of the victim");
+        rows.push(row(name(&what), latency, "µs", Bar::None, command));
+        let what = format!("neighbour {phase}: the victim's reads");
+        rows.push(row(name(&what), rate, "/s", Bar::None, command));
+    }
+    for (phase, bar) in [("free", Bar::None), ("held", Bar::Most(1.1))] {
+        let path = out.join(format!("stores-{phase}.txt"));
+        let text = fs::read_to_string(&path).at(path.display())?;
+        let rate = stored(&text).ok_or_else(|| broken(format!("{} is no figure", path.display())))?;
+        let what = format!("neighbour {phase}: its stores a second over its cap");
+        rows.push(row(name(&what), rate / (cap * f64::from(1 << 20)), "ratio", bar, command));
+    }
+    let account = json(&out.join("qos.jsonl"))?;
+    for (what, pointer) in
+        [("notifications", "/tenants/0/notifications"), ("CPUs of the neighbour at least", "/tenants/0/least_cpus")]
+    {
+        rows.push(row(name(what), number(&account, pointer)?, "", Bar::None, command));
+    }
+    let cpu = number(&account, "/cpu")? * 100.0;
+    rows.push(row(name("what tierscope takes, emulated"), cpu, "% of a CPU", Bar::None, command));
+    Ok(rows)
+}
+
+fn mib(text: &str) -> Option<f64> {
+    text.strip_suffix("MiB")?.parse().ok()
+}
+
+/// The median over seconds.
+fn p95(load: &Value) -> Option<f64> {
+    let seconds = load["intervals"].as_array()?.iter().skip(SETTLING);
+    let mut all: Vec<f64> = seconds.filter_map(|second| second["p95_us"].as_f64()).collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
+/// Bytes a second: lines before, lines after, seconds.
+fn stored(text: &str) -> Option<f64> {
+    let words: Vec<f64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    let [before, after, seconds] = words.try_into().ok()?;
+    Some((after - before) * 64.0 / seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_taken_from_what_the_scenario_leaves() {
+        assert_eq!(mib("16MiB"), Some(16.0));
+        assert_eq!(stored("100 300 2\n"), Some(6400.0));
+        assert_eq!(stored("100 300"), None);
+        let second = |p95: f64| serde_json::json!({ "p95_us": p95 });
+        let load = serde_json::json!({ "intervals": [9.0, 9.0, 9.0, 1.0, 3.0, 2.0].map(second) });
+        assert_eq!(p95(&load), Some(2.0));
+    }
+}
