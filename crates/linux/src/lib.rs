@@ -13,7 +13,9 @@ pub mod heap;
 pub mod kernel_damon;
 mod machine;
 pub mod module;
+mod mover;
 pub mod pidfd;
+mod places;
 pub mod proc;
 mod residence;
 mod selection;
@@ -21,6 +23,8 @@ mod selftest_page;
 mod spawn;
 mod stop;
 pub mod telemetry;
+pub mod tiering;
+mod tiers;
 mod watched;
 
 pub use machine::LiveMachine;
