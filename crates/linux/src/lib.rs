@@ -14,6 +14,7 @@ pub mod kernel_damon;
 mod machine;
 pub mod module;
 mod mover;
+pub mod perf;
 pub mod pidfd;
 mod places;
 pub mod proc;

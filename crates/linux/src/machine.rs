@@ -15,6 +15,7 @@ use crate::bits::Bits;
 use crate::module::Module;
 use crate::mover::kernel::{Member, Roll};
 use crate::mover::{Limits, LiveMover};
+use crate::perf::{PerfSamples, Source};
 use crate::proc::{Names, Proc};
 use crate::residence::Watcher;
 use crate::selection::{Roots, Selection};
@@ -126,6 +127,17 @@ impl LiveMachine {
     /// Adds a source of samples, or why there is none.
     pub fn set_samples(&mut self, samples: Result<Box<dyn Samples>, Missing>) {
         self.samples = samples;
+    }
+
+    /// Samples accesses of the target by perf_event, so often a second and CPU.
+    ///
+    /// # Errors
+    /// The event is not there, or we may not.
+    pub fn sample(&mut self, source: Source, frequency: u64) -> Result<()> {
+        self.enrol();
+        let samples = PerfSamples::open(source, frequency, Arc::clone(&self.roll))?;
+        self.samples = Ok(Box::new(samples));
+        Ok(())
     }
 
     /// From now on SIGHUP does not end waits as the other signals do: `then` is called instead, and the wait goes

@@ -73,8 +73,9 @@ impl Config {
 
     fn parse(text: &str, path: &Path) -> Result<Self> {
         let config: Self = toml::from_str(text).map_err(|e| {
-            let line = text[..e.span().map_or(0, |span| span.start).min(text.len())].lines().count();
-            refuse(path, format!("line {}: {}", line.max(1), e.message()))
+            let before = text.get(..e.span().map_or(0, |span| span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            refuse(path, format!("line {line}: {}", e.message().replace('\n', " ")))
         })?;
         config.limits(path)?;
         config.tier_config(path)?;
@@ -126,9 +127,8 @@ impl Config {
 }
 
 fn bytes(path: &Path, key: &str, text: &str) -> Result<u64> {
-    units::bytes(text).map_err(|_| {
-        refuse(path, format!("{key} = {text:?}: not a size: give it like \"4GiB\""))
-    })
+    units::bytes(text)
+        .map_err(|_| refuse(path, format!("{key} = {text:?}: not a size: give it like \"4GiB\"")))
 }
 
 fn refuse(path: &Path, cause: impl std::fmt::Display) -> Error {
@@ -157,7 +157,10 @@ mod tests {
         assert_eq!(tiers.nodes, [vec![0], vec![1, 2]]);
         assert_eq!(tiers.capacity, [Some(3 << 29), None]);
         let limits = config.limits(path).unwrap();
-        assert_eq!((limits.bytes_per_second, limits.ping_pong), (16 << 20, Duration::from_secs(30)));
+        assert_eq!(
+            (limits.bytes_per_second, limits.ping_pong),
+            (16 << 20, Duration::from_secs(30))
+        );
         assert_eq!((limits.stalled, limits.keep_free), (0.1, 0));
         assert_eq!(parse("").unwrap(), Config::default());
     }
@@ -166,7 +169,10 @@ mod tests {
     fn mistakes_are_told_with_their_place() {
         for (text, cause) in [
             ("policy = \"static\"\ncolour = 1\n", "line 2: unknown field `colour`"),
-            ("[limits]\nbytes_per_second = \"fast\"\n", "limits.bytes_per_second = \"fast\": not a size"),
+            (
+                "[limits]\nbytes_per_second = \"fast\"\n",
+                "limits.bytes_per_second = \"fast\": not a size",
+            ),
             ("[limits]\nbytes_per_second = \"1K\"\n", "a huge page of 2 MiB moves whole"),
             ("[limits]\nping_pong = \"60\"\n", "limits.ping_pong = \"60\": not a time"),
             ("[limits]\nstalled = -1.0\n", "share of time above 0"),
@@ -184,7 +190,9 @@ mod tests {
     #[test]
     fn limits_alone_want_no_restart() {
         let old = parse("policy = \"static\"\n").unwrap();
-        assert!(!old.wants_restart(&parse("policy = \"static\"\n[limits]\nstalled = 0.5\n").unwrap()));
+        assert!(
+            !old.wants_restart(&parse("policy = \"static\"\n[limits]\nstalled = 0.5\n").unwrap())
+        );
         assert!(old.wants_restart(&parse("policy = \"hot_region\"\n").unwrap()));
     }
 }

@@ -222,16 +222,12 @@ impl<K: Kernel> Worker<K> {
             .filter_map(|(page, node)| Some(Page { tier: there(*node)?, ..*page }))
             .filter(|page| page.tier != to.0)
             .collect();
-        let huge = match wanted.first() {
-            Some(page) if (wanted.len() as u64) < BATCH / PAGE_SIZE => {
-                self.kernel.is_huge(pid, page.at)
-            }
-            _ => false,
-        };
         let now = self.kernel.now();
-        let cost = if huge { BATCH } else { wanted.len() as u64 * PAGE_SIZE };
         let allowed = self.rate.allows(now);
         let most = (allowed.min(budget) / PAGE_SIZE) as usize;
+        // All of a huge page moves, whatever part of it was ordered.
+        let huge = wanted.first().is_some_and(|page| self.kernel.is_huge(pid, page.at));
+        let cost = if huge { BATCH } else { wanted.len() as u64 * PAGE_SIZE };
         if !wanted.is_empty() && (most == 0 || (huge && allowed < cost)) {
             let enough = if huge { cost } else { cost.min(self.limits.bytes_per_second / 16) };
             return Next::At(self.rate.when(now, enough.max(PAGE_SIZE)));
@@ -267,8 +263,10 @@ impl<K: Kernel> Worker<K> {
         account: &mut Account,
     ) {
         let (space, now) = (job.action.range.space, self.kernel.now());
-        let (free, pages): (Vec<Page>, Vec<Page>) =
-            wanted.into_iter().partition(|page| !self.repeats.judge(space, page.at, now).refused);
+        let refused = |page: &Page| self.repeats.judge(space, page.at, now).refused;
+        let all = huge && wanted.iter().any(refused);
+        let (pages, free): (Vec<Page>, Vec<Page>) =
+            wanted.into_iter().partition(|page| all || refused(page));
         let refused: u64 = pages.iter().map(|page| page.bytes).sum();
         job.fail(account, Cause::PingPong, refused);
         if free.is_empty() {
@@ -312,12 +310,17 @@ impl<K: Kernel> Worker<K> {
                     *(if up { &mut account.promoted } else { &mut account.demoted }) += page.bytes;
                     job.done += page.bytes;
                     moved += PAGE_SIZE;
-                    let whole = Range::new(space, page.at, page.at + PAGE_SIZE);
-                    self.repeats.note(&whole, end, up);
+                    if !huge {
+                        let whole = Range::new(space, page.at, page.at + PAGE_SIZE);
+                        self.repeats.note(&whole, end, up);
+                    }
                 }
             }
         }
-        if huge && moved > 0 {
+        if let Some(page) = pages.first().filter(|_| huge && moved > 0) {
+            let head = page.at & !(BATCH - 1);
+            let whole = Range::new(space, head, head + BATCH);
+            self.repeats.note(&whole, end, to.0 < page.tier);
             account.carried += BATCH - moved;
             moved = BATCH;
         }

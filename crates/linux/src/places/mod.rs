@@ -11,8 +11,8 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use tierscope_core::{
-    Addr, Backing, Mappings, PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Range, SpaceId, Tier,
-    TierUse, Time,
+    Addr, Backing, Mappings, PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Range, Tier, TierUse,
+    Time,
 };
 
 use crate::mover::Layout;
@@ -342,17 +342,6 @@ impl<K: Kernel> PlacementView for Places<K> {
             return 0;
         }
         self.inner.borrow_mut().resident(range, tier)
-    }
-}
-
-/// Spaces whose pages are on the map.
-impl<K> Places<K> {
-    #[cfg(test)]
-    fn looked_at(&self) -> Vec<SpaceId> {
-        let mut spaces: Vec<_> =
-            self.inner.borrow().rows.iter().map(|row| row.range.space).collect();
-        spaces.dedup();
-        spaces
     }
 }
 
