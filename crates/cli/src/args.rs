@@ -19,6 +19,7 @@ use crate::qos::QosArgs;
 use crate::reproduce::ReproduceArgs;
 use crate::serve::ServeArgs;
 use crate::sim::SimCommand;
+use crate::tier::args::TierArgs;
 use crate::trace::TraceCommand;
 use crate::{exit, units};
 
@@ -41,6 +42,8 @@ pub enum Command {
     Report(ReportCommand),
     /// Watch on one screen which memory is hot, or replay a recording the same way
     Live(LiveArgs),
+    /// Let a policy move the memory of processes between fast and slow nodes
+    Tier(Box<TierArgs>),
     /// Hold a recording against the truth that a toucher wrote
     Compare(CompareArgs),
     /// Tell what this machine has of what can be used, why the rest is missing, and the remedy

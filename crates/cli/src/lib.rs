@@ -28,6 +28,7 @@ pub mod serve;
 pub mod sim;
 mod stop;
 mod ticker;
+pub mod tier;
 pub mod trace;
 pub mod units;
 pub mod watch;

@@ -7,7 +7,7 @@ use tierscope_cli::args::{self, Cli, Command};
 use tierscope_cli::plan::Plan;
 use tierscope_cli::{
     bench, compare, doctor, exit, export, import, live, nemo, qos, record, report, reproduce,
-    serve, sim, trace,
+    serve, sim, tier, trace,
 };
 use tierscope_core::Result;
 
@@ -35,6 +35,7 @@ fn run(cli: Cli, line: String) -> Result<()> {
         }
         Command::Report(command) => report::run(&command),
         Command::Live(args) => live::run(args, line),
+        Command::Tier(args) => tier::run(*args, line),
         Command::Compare(args) => compare::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Export(args) => export::run(&args),

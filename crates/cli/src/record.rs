@@ -157,7 +157,8 @@ impl Sink for Told<'_> {
     }
 }
 
-fn meta(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Meta> {
+/// What a recording says of itself.
+pub(crate) fn meta(ports: &mut dyn Ports, plan: &Plan, kernel: &str) -> Result<Meta> {
     // Whoever needs the bits is told on its first step why there are none.
     let radix = ports.access_bits().ok().map(|bits| bits.radix());
     let tiers = ports.residence().map(|residence| residence.tiers.clone()).unwrap_or_default();

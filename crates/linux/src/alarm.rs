@@ -25,6 +25,8 @@ pub(crate) struct Heard {
     pub(crate) timer: bool,
     /// A signal asked to stop. Stays so.
     pub(crate) stop: bool,
+    /// SIGHUP came, where it is told apart.
+    pub(crate) hangup: bool,
     /// A process exited. Stays so until its descriptor is closed.
     pub(crate) exit: bool,
 }
@@ -34,6 +36,8 @@ pub(crate) struct Alarm {
     /// Not subject to the timer slack of 50 µs that sleeping calls have.
     timer: OwnedFd,
     signals: StopSignals,
+    /// SIGHUP does not stop.
+    apart: bool,
 }
 
 impl Alarm {
@@ -55,7 +59,12 @@ impl Alarm {
         let signals = StopSignals::block()?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
         epoll::add(&epoll, &signals.fd, EventData::new_u64(SIGNAL), EventFlags::IN)?;
-        Ok(Self { epoll, timer, signals })
+        Ok(Self { epoll, timer, signals, apart: false })
+    }
+
+    /// From here on SIGHUP does not stop.
+    pub(crate) fn tell_hangups_apart(&mut self) {
+        self.apart = true;
     }
 
     /// The signal mask from before: a child that is started has to get it back.
@@ -90,12 +99,22 @@ impl Alarm {
         let mut events = [const { MaybeUninit::<Event>::uninit() }; 8];
         loop {
             match epoll::wait(&self.epoll, &mut events, timeout) {
-                Ok((events, _)) => return hear(events),
+                Ok((events, _)) => return self.tell(hear(events)),
                 // Stopped and continued from the shell.
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => unreachable!("epoll of our own: {error}"),
             }
         }
+    }
+}
+
+impl Alarm {
+    /// Tells a signal that stops, which stays pending, from a hang-up, which does not.
+    fn tell(&self, mut heard: Heard) -> Heard {
+        if heard.stop && self.apart && self.signals.only_hangup() {
+            (heard.stop, heard.hangup) = (false, true);
+        }
+        heard
     }
 }
 
@@ -142,6 +161,24 @@ impl StopSignals {
         }
     }
 
+    /// Whether nothing but SIGHUP is pending; it is taken then.
+    fn only_hangup(&self) -> bool {
+        let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigpending initialises the set, or fails.
+        if unsafe { libc::sigpending(pending.as_mut_ptr()) } != 0 {
+            return false;
+        }
+        // SAFETY: it was initialised.
+        let pending = unsafe { pending.assume_init() };
+        // SAFETY: sigismember reads a set.
+        let is = |signal| unsafe { libc::sigismember(&raw const pending, signal) == 1 };
+        if is(libc::SIGINT) || is(libc::SIGTERM) {
+            return false;
+        }
+        self.drain();
+        true
+    }
+
     /// Takes what is pending: it has had its effect.
     fn drain(&self) {
         let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
@@ -181,6 +218,23 @@ mod tests {
         unsafe { libc::raise(libc::SIGTERM) };
         assert!(alarm.wait_until(None).stop);
         assert!(alarm.poll().stop);
+    }
+
+    // A hang-up is told once, and a signal that stops is still one.
+    #[test]
+    fn a_hangup_can_be_told_apart() {
+        let mut alarm = Alarm::new().unwrap();
+        alarm.tell_hangups_apart();
+        // SAFETY: raise goes to the calling thread, where the signals are blocked.
+        unsafe { libc::raise(libc::SIGHUP) };
+        let heard = alarm.wait_until(None);
+        assert!(heard.hangup && !heard.stop);
+        assert_eq!(alarm.poll(), Heard::default());
+        // SAFETY: likewise.
+        unsafe { libc::raise(libc::SIGTERM) };
+        // SAFETY: likewise.
+        unsafe { libc::raise(libc::SIGHUP) };
+        assert!(alarm.poll().stop && alarm.poll().stop);
     }
 
     #[test]

@@ -1,21 +1,26 @@
 //! The live machine: processes of this host as a target, behind core's ports.
 
 use std::process::ExitStatus;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tierscope_core::{
-    AccessBits, Clock, CpuTime, Error, ErrorKind, Mapping, Mappings, Missing, Ports, Residence,
-    Result, Space, SpaceId, Target, Time, Wake,
+    AccessBits, Clock, CpuTime, Error, ErrorKind, Mapping, Mappings, Missing, PlacementView, Ports,
+    Pressure, Residence, Result, Samples, Space, SpaceId, Target, Time, Wake,
 };
 
 use crate::alarm::{Alarm, Heard};
 use crate::bits::Bits;
 use crate::module::Module;
+use crate::mover::kernel::{Member, Roll};
+use crate::mover::{Limits, LiveMover};
+use crate::perf::{PerfSamples, Source};
 use crate::proc::{Names, Proc};
-use crate::residence::{Member, Watcher};
+use crate::residence::Watcher;
 use crate::selection::{Roots, Selection};
+use crate::tiering::Tiering;
+use crate::tiers::TierConfig;
 use crate::watched::{Watched, share_memory};
 
 /// Reading mappings may cost this share of one CPU, at most: 1/100 …
@@ -30,7 +35,7 @@ const READING_LATE: u32 = 10;
 /// until the first wait.
 ///
 /// While it lives, SIGINT, SIGTERM and SIGHUP to the thread that opened it end waits
-/// ([`Wake::Stop`]) and do nothing else.
+/// ([`Wake::Stop`]) and do nothing else; SIGHUP can be told apart ([`LiveMachine::on_hangup`]).
 pub struct LiveMachine {
     proc: Proc,
     roots: Roots,
@@ -56,6 +61,11 @@ pub struct LiveMachine {
     /// What went wrong where it could not be told.
     failed: Option<Error>,
     residence: Watcher,
+    /// Who is behind which space, for those who work beside this thread.
+    roll: Roll,
+    tiering: Option<Tiering>,
+    samples: Result<Box<dyn Samples>, Missing>,
+    hangup: Option<Box<dyn FnMut()>>,
 }
 
 impl LiveMachine {
@@ -87,6 +97,10 @@ impl LiveMachine {
             failed: None,
             // Threads inherit what this one holds off: after the alarm.
             residence: Watcher::start(Proc::default())?,
+            roll: Roll::default(),
+            tiering: None,
+            samples: Err(Missing::on_this_machine("samples")),
+            hangup: None,
         };
         machine.refresh()?;
         if machine.watched.is_empty() {
@@ -96,6 +110,55 @@ impl LiveMachine {
         }
         machine.announce = false;
         Ok(machine)
+    }
+
+    /// Lets pages be moved between tiers: from now on the machine tells of placement and pressure. What comes
+    /// back moves them.
+    ///
+    /// # Errors
+    /// There is one tier only, or tiers and limits make no sense.
+    pub fn with_tiers(mut self, config: &TierConfig, limits: Limits) -> Result<(Self, LiveMover)> {
+        self.enrol();
+        let (tiering, mover) = Tiering::open(config, limits, Arc::clone(&self.roll))?;
+        self.tiering = Some(tiering);
+        Ok((self, mover))
+    }
+
+    /// Adds a source of samples, or why there is none.
+    pub fn set_samples(&mut self, samples: Result<Box<dyn Samples>, Missing>) {
+        self.samples = samples;
+    }
+
+    /// Samples accesses of the target by perf_event, so often a second and CPU.
+    ///
+    /// # Errors
+    /// The event is not there, or we may not.
+    pub fn sample(&mut self, source: Source, frequency: u64) -> Result<()> {
+        self.enrol();
+        let samples = PerfSamples::open(source, frequency, Arc::clone(&self.roll))?;
+        self.samples = Ok(Box::new(samples));
+        Ok(())
+    }
+
+    /// From now on SIGHUP does not end waits as the other signals do: `then` is called instead, and the wait goes
+    /// on.
+    pub fn on_hangup(&mut self, then: Box<dyn FnMut()>) {
+        self.alarm.tell_hangups_apart();
+        self.hangup = Some(then);
+    }
+
+    /// Pids of the processes that are watched, by space.
+    #[must_use]
+    pub fn pids(&self) -> Vec<(SpaceId, u32)> {
+        self.watched.iter().map(|w| (w.space, w.pid)).collect()
+    }
+
+    /// Writes down who is behind which space.
+    fn enrol(&self) -> Vec<Member> {
+        let member = |w: &Watched| Member { space: w.space, pid: w.pid, started: w.started };
+        let members: Vec<Member> = self.watched.iter().map(member).collect();
+        self.roll.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&members);
+        members
     }
 
     /// Ends the observation. A command that still runs is ended (SIGTERM, after five seconds
@@ -199,9 +262,11 @@ impl LiveMachine {
         if !fresh.same_layout(&self.known) {
             self.known = Arc::new(fresh);
             self.names.tidy();
-            let member = |w: &Watched| Member { space: w.space, pid: w.pid, started: w.started };
-            let members = self.watched.iter().map(member).collect();
+            let members = self.enrol();
             self.residence.set(members, Arc::clone(&self.known));
+            if let Some(tiering) = &mut self.tiering {
+                tiering.map(&self.known);
+            }
         }
         Ok(())
     }
@@ -239,6 +304,11 @@ impl Clock for LiveMachine {
             };
             if heard.stop {
                 return Wake::Stop;
+            }
+            if heard.hangup
+                && let Some(then) = &mut self.hangup
+            {
+                then();
             }
             if heard.exit {
                 self.refresh_later_telling();
@@ -302,6 +372,27 @@ impl Ports for LiveMachine {
         match &mut self.bits {
             Ok(bits) => Ok(bits),
             Err(missing) => Err(missing.clone()),
+        }
+    }
+
+    fn samples(&mut self) -> Result<&mut dyn Samples, Missing> {
+        match &mut self.samples {
+            Ok(samples) => Ok(samples.as_mut()),
+            Err(missing) => Err(missing.clone()),
+        }
+    }
+
+    fn placement(&mut self) -> Result<&dyn PlacementView, Missing> {
+        match &mut self.tiering {
+            Some(tiering) => Ok(tiering.placement()),
+            None => Err(Missing::on_this_machine("placement figures")),
+        }
+    }
+
+    fn pressure(&mut self) -> Result<Pressure, Missing> {
+        match &mut self.tiering {
+            Some(tiering) => Ok(tiering.pressure()),
+            None => Err(Missing::on_this_machine("pressure figures")),
         }
     }
 

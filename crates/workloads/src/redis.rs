@@ -11,6 +11,7 @@ use tierscope_core::{Error, ErrorKind, Result, Rng};
 
 use crate::hotspot::Hotspot;
 use crate::resp::{Reply, read_reply, write_command};
+use crate::summing::{Sum, Summing};
 use crate::{memcached, value};
 
 /// Commands under way at once: enough to keep the server busy, few enough for its buffers to stay
@@ -63,7 +64,7 @@ impl Read {
 pub struct Client {
     name: String,
     dialect: Dialect,
-    from: BufReader<Box<dyn io::Read>>,
+    from: Summing<BufReader<Box<dyn io::Read>>>,
     to: BufWriter<Box<dyn Write>>,
 }
 
@@ -80,6 +81,38 @@ pub struct LoadReport {
     pub seconds: f64,
     /// Operations a second.
     pub operations_per_second: f64,
+    /// How it went over time, if that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Interval>,
+}
+
+/// A part of a load.
+#[derive(Debug, Clone, Serialize)]
+pub struct Interval {
+    /// When it ended, in seconds since the load began.
+    pub at: f64,
+    /// Reads answered.
+    pub operations: u64,
+    /// 95th percentile of the time that a batch of sixteen reads took, in microseconds.
+    pub p95_us: f64,
+}
+
+/// Batches of an interval.
+#[derive(Default)]
+struct Pace {
+    micros: Vec<f64>,
+}
+
+impl Pace {
+    /// The interval that ends at `at`, if there was a batch in it; the next one begins.
+    fn end(&mut self, at: Duration) -> Option<Interval> {
+        let mut micros = std::mem::take(&mut self.micros);
+        micros.sort_unstable_by(f64::total_cmp);
+        // The smallest that is not below 95 of 100.
+        let p95_us = *micros.get((micros.len() * 95).div_ceil(100).checked_sub(1)?)?;
+        let operations = micros.len() as u64 * u64::from(PIPELINE);
+        Some(Interval { at: at.as_secs_f64(), operations, p95_us })
+    }
 }
 
 impl Client {
@@ -94,8 +127,10 @@ impl Client {
                 .cause(e)
                 .remedy("is the server running, and is this its socket or host:port?")
         })?;
-        let (from, to) =
-            (BufReader::with_capacity(1 << 18, from), BufWriter::with_capacity(1 << 18, to));
+        let (from, to) = (
+            Summing::new(BufReader::with_capacity(1 << 18, from)),
+            BufWriter::with_capacity(1 << 18, to),
+        );
         Ok(Client { name: server.to_owned(), dialect, from, to })
     }
 
@@ -122,17 +157,17 @@ impl Client {
     }
 
     /// Reads keys drawn from `spot` for `duration` and checks every answer against the value that
-    /// [`Client::fill`] set.
+    /// [`Client::fill`] set with `marks`. With `every`, tells how it went in each interval of that length.
     ///
     /// # Errors
     /// A key is missing or another value, the server has no such command, or as [`Client::fill`].
     pub fn load(
         &mut self,
-        spot: &Hotspot,
+        (spot, marks): (&Hotspot, &Hotspot),
         bytes: usize,
         read: Read,
         seed: u64,
-        duration: Duration,
+        (duration, every): (Duration, Option<Duration>),
     ) -> Result<LoadReport> {
         if (self.dialect, read) == (Dialect::Memcached, Read::BitCount) {
             return Err(Error::new(ErrorKind::Usage, "memcached does not count bits")
@@ -141,7 +176,9 @@ impl Client {
         let mut rng = Rng::seeded(seed);
         let mut replies: HashMap<u32, Reply> = HashMap::new();
         let (started, mut operations, mut hot_operations) = (Instant::now(), 0, 0);
+        let (mut pace, mut intervals, mut due) = (Pace::default(), Vec::new(), every);
         while started.elapsed() < duration {
+            let began = Instant::now();
             let keys: [u32; PIPELINE as usize] =
                 std::array::from_fn(|_| spot.next(&mut rng) as u32);
             for key in keys {
@@ -150,12 +187,22 @@ impl Client {
             self.flush()?;
             for key in keys {
                 let hot = spot.is_hot(key.into());
-                let reply = replies.entry(key).or_insert_with(|| read.reply(key, bytes, hot));
+                let marked = marks.is_hot(key.into());
+                let reply = replies.entry(key).or_insert_with(|| read.reply(key, bytes, marked));
                 self.expect(key, reply)?;
                 hot_operations += u64::from(hot);
             }
             operations += u64::from(PIPELINE);
+            if let (Some(every), Some(end)) = (every, due) {
+                pace.micros.push(began.elapsed().as_secs_f64() * 1e6);
+                let now = started.elapsed();
+                if now >= end {
+                    intervals.extend(pace.end(now));
+                    due = Some(now + every);
+                }
+            }
         }
+        intervals.extend(pace.end(started.elapsed()));
         let seconds = started.elapsed().as_secs_f64();
         let operations_per_second = operations as f64 / seconds;
         Ok(LoadReport {
@@ -164,7 +211,41 @@ impl Client {
             bytes: operations * bytes as u64,
             seconds,
             operations_per_second,
+            intervals,
         })
+    }
+
+    /// Reads the value of every key once and holds all its bytes against what [`Client::fill`] set.
+    ///
+    /// # Errors
+    /// The first key whose value is another, or as [`Client::load`].
+    pub fn check(&mut self, keys: u32, bytes: usize, spot: &Hotspot) -> Result<()> {
+        let mut data = vec![0; bytes];
+        for key in 0..keys {
+            self.write_read(Read::Get, key).map_err(|e| self.broken(e))?;
+            self.flush()?;
+            self.from.begin();
+            self.expect(key, &Reply::Bulk(bytes))?;
+            let found = self.from.end();
+            value::fill(&mut data, key, spot.is_hot(key.into()));
+            if found != self.whole(key, &data) {
+                return Err(Error::new(ErrorKind::Data, format!("key {key}"))
+                    .cause("its value is not the one that was set")
+                    .remedy("memory was corrupted, or the server was filled otherwise"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The sum of a whole answer that holds `data`.
+    fn whole(&self, key: u32, data: &[u8]) -> Sum {
+        match self.dialect {
+            Dialect::Redis => Sum::of(&[format!("${}\r\n", data.len()).as_bytes(), data, b"\r\n"]),
+            Dialect::Memcached => {
+                let head = format!("VALUE key:{key:010} 0 {}\r\n", data.len());
+                Sum::of(&[head.as_bytes(), data, b"\r\nEND\r\n"])
+            }
+        }
     }
 
     fn write_set(&mut self, key: u32, data: &[u8]) -> io::Result<()> {
@@ -291,7 +372,9 @@ mod tests {
         server(&path, |_| b"$3\r\nabc\r\n".to_vec());
         let spot = Hotspot::new(20, 0.1, 1.0, Layout::Run(0.0));
         let mut client = Client::connect(path.to_str().unwrap(), Dialect::Redis).unwrap();
-        let error = client.load(&spot, 4, Read::Get, 1, Duration::from_secs(60)).unwrap_err();
+        let error = client
+            .load((&spot, &spot), 4, Read::Get, 1, (Duration::from_secs(60), None))
+            .unwrap_err();
         assert!(error.to_string().contains("answered Bulk(3) instead of Bulk(4)"), "{error}");
     }
 
@@ -302,7 +385,8 @@ mod tests {
         server(&path, |_| b":7\r\n".to_vec());
         let spot = Hotspot::new(1, 1.0, 1.0, Layout::Run(0.0));
         let mut client = Client::connect(path.to_str().unwrap(), Dialect::Redis).unwrap();
-        let error = client.load(&spot, 600, Read::BitCount, 1, Duration::from_secs(60));
+        let error =
+            client.load((&spot, &spot), 600, Read::BitCount, 1, (Duration::from_secs(60), None));
         assert!(error.unwrap_err().to_string().contains("answered Integer(7) instead of Integer("));
     }
 
@@ -333,13 +417,43 @@ mod tests {
         let spot = Hotspot::new(4, 0.5, 1.0, Layout::Run(0.0));
         let mut client = Client::connect(path.to_str().unwrap(), Dialect::Memcached).unwrap();
         client.fill(4, 3, &spot).unwrap();
-        let report = client.load(&spot, 3, Read::Get, 1, Duration::ZERO).unwrap();
+        let report = client.load((&spot, &spot), 3, Read::Get, 1, (Duration::ZERO, None)).unwrap();
         assert_eq!(report.operations, 0);
         let long = Duration::from_secs(60);
-        let other = client.load(&spot, 4, Read::Get, 1, long).unwrap_err();
+        let other = client.load((&spot, &spot), 4, Read::Get, 1, (long, None)).unwrap_err();
         assert!(other.to_string().contains("Bulk(3) instead of Bulk(4)"), "{other}");
-        let bits = client.load(&spot, 3, Read::BitCount, 1, long).unwrap_err();
+        let bits = client.load((&spot, &spot), 3, Read::BitCount, 1, (long, None)).unwrap_err();
         assert_eq!(bits.kind(), ErrorKind::Usage);
+    }
+
+    // A server that holds key 0 as it was set, and key 1 with two bytes that changed places.
+    #[test]
+    fn a_value_whose_bytes_changed_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let spot = Hotspot::new(2, 0.5, 1.0, Layout::Run(0.0));
+        server(&path, |words| {
+            let key = u32::from(words[1].ends_with(b"1"));
+            let mut data = vec![0; 600];
+            value::fill(&mut data, key, key == 0);
+            if key == 1 {
+                data.swap(520, 599);
+            }
+            [b"$600\r\n".as_slice(), &data, b"\r\n"].concat()
+        });
+        let mut client = Client::connect(path.to_str().unwrap(), Dialect::Redis).unwrap();
+        assert_eq!(client.check(1, 600, &spot), Ok(()));
+        let error = client.check(2, 600, &spot).unwrap_err().to_string();
+        assert!(error.starts_with("key 1: its value is not the one that was set"), "{error}");
+    }
+
+    // 100 batches of 1 to 100 µs: 95 of them take 95 µs or less.
+    #[test]
+    fn an_interval_tells_reads_and_their_95th_percentile() {
+        let mut pace = Pace { micros: (1..=100).rev().map(f64::from).collect() };
+        let interval = pace.end(Duration::from_secs(2)).unwrap();
+        assert_eq!((interval.operations, interval.p95_us, interval.at), (1600, 95.0, 2.0));
+        assert!(pace.end(Duration::from_secs(3)).is_none());
     }
 
     #[test]

@@ -63,6 +63,22 @@ pub fn find(mem: &ProcMem, pid: u32, keys: u32, value_bytes: usize, thp: String)
     })
 }
 
+/// Where the value of each of `keys` keys lies, by key.
+///
+/// # Errors
+/// As [`find`].
+pub fn places(mem: &ProcMem, keys: u32, value_bytes: usize) -> Result<Vec<(u32, u64)>> {
+    let mut search = Search { mem, value_bytes, found: HashMap::new(), twice: 0 };
+    for (start, end) in mem.data_mappings()? {
+        search.mapping(start, end);
+    }
+    search.check(keys)?;
+    let mut places: Vec<(u32, u64)> =
+        search.found.iter().map(|(key, (at, _))| (*key, *at)).collect();
+    places.sort_unstable();
+    Ok(places)
+}
+
 fn pairs(set: &RangeSet) -> Vec<[u64; 2]> {
     set.as_slice().iter().map(|range| [range.start, range.end]).collect()
 }

@@ -7,7 +7,6 @@
 //! thousand pages are drawn instead.
 
 mod draw;
-mod nodes;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +21,9 @@ use tierscope_core::{
     SpaceResidence, Time,
 };
 
+use crate::mover::kernel::Member;
 use crate::proc::Proc;
+use crate::tiers;
 
 /// A space with more resident bytes than this is not counted page by page: 2^20 pages of 4 KiB
 /// hold the lock for some ten milliseconds.
@@ -33,15 +34,6 @@ const RESIDENT: Duration = Duration::from_secs(1);
 const PLACES: Duration = Duration::from_secs(10);
 /// Either may take this share of one CPU, at most: 1/500.
 const SHARE: u32 = 500;
-
-/// A process to look at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) space: SpaceId,
-    pub(crate) pid: u32,
-    /// The pid's next bearer has another.
-    pub(crate) started: u64,
-}
 
 /// Who is to be looked at from now on.
 struct Members {
@@ -61,7 +53,7 @@ pub(crate) struct Watcher {
 impl Watcher {
     /// Starts to look, at nobody yet.
     pub(crate) fn start(proc: Proc) -> Result<Self> {
-        let tiers = nodes::tiers(Path::new("/sys"));
+        let tiers = tiers::tiers(Path::new("/sys"));
         let board: Board = Arc::new(Mutex::new(Arc::new(Residence { tiers, spaces: Vec::new() })));
         let (members, told) = channel();
         let looker = Looker::new(proc, Arc::clone(&board));

@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Range, Result, SpaceId};
 use tierscope_workloads::hotspot::{Hotspot, Layout};
+use tierscope_workloads::on_nodes;
 use tierscope_workloads::proc_mem::ProcMem;
 use tierscope_workloads::redis::{Client, Dialect, Read};
 use tierscope_workloads::truth;
@@ -46,6 +47,44 @@ enum Verb {
         /// How to read a value.
         #[arg(long, value_enum, default_value = "get")]
         command: ReadCommand,
+        /// Tell how it went in each interval of so many seconds.
+        #[arg(long)]
+        every: Option<f64>,
+        /// Where the keys begin that were hot when the server was filled, if others are now.
+        #[arg(long)]
+        filled_hot_begin: Option<f64>,
+    },
+    /// Read every value once, and hold all its bytes against what was set.
+    Check {
+        #[command(flatten)]
+        set: DataSet,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Find where each key's value lies in the server's memory; no load may be under way.
+    Places {
+        #[command(flatten)]
+        set: DataSet,
+        /// Process id of the server.
+        #[arg(long)]
+        pid: u32,
+        /// File to write.
+        #[arg(short, long)]
+        output: PathBuf,
+    },
+    /// Tell every second on which nodes the values of the hot keys are.
+    Watch {
+        #[command(flatten)]
+        set: DataSet,
+        /// What `places` wrote.
+        #[arg(long)]
+        places: PathBuf,
+        /// Process id of the server.
+        #[arg(long)]
+        pid: u32,
+        /// How long, in seconds.
+        #[arg(long, default_value_t = 30)]
+        seconds: u32,
     },
     /// Find the values in the server's memory; the load must have ended.
     Truth {
@@ -98,7 +137,7 @@ impl Server {
     }
 }
 
-#[derive(Args)]
+#[derive(Clone, Args)]
 struct DataSet {
     /// Number of keys.
     #[arg(long)]
@@ -152,25 +191,62 @@ fn run(verb: Verb) -> Result<()> {
             let spot = set.hotspot(1.0)?;
             server.connect()?.fill(set.keys, set.value_bytes, &spot)
         }
-        Verb::Load { set, server, seconds, hot_operations, command } => {
+        Verb::Load { set, server, seconds, hot_operations, command, every, filled_hot_begin } => {
             let spot = set.hotspot(hot_operations)?;
-            let duration = Duration::try_from_secs_f64(seconds).map_err(|e| {
-                Error::new(ErrorKind::Usage, format!("--seconds {seconds}")).cause(e)
-            })?;
+            let filled = filled_hot_begin.unwrap_or(set.hot_begin);
+            let marks = DataSet { hot_begin: filled, ..set.clone() }.hotspot(hot_operations)?;
+            let time = |flag: &str, seconds: f64| {
+                Duration::try_from_secs_f64(seconds)
+                    .map_err(|e| Error::new(ErrorKind::Usage, format!("{flag} {seconds}")).cause(e))
+            };
+            let duration = time("--seconds", seconds)?;
+            let every = every.map(|every| time("--every", every)).transpose()?;
             let report = server.connect()?.load(
-                &spot,
+                (&spot, &marks),
                 set.value_bytes,
                 match command {
                     ReadCommand::Get => Read::Get,
                     ReadCommand::Bitcount => Read::BitCount,
                 },
                 set.seed,
-                duration,
+                (duration, every),
             )?;
             print_json(&report)
         }
         Verb::Truth { set, pid, output } => write_truth(&set, pid, &output),
+        Verb::Check { set, server } => {
+            let spot = set.hotspot(1.0)?;
+            server.connect()?.check(set.keys, set.value_bytes, &spot)?;
+            print_json(&serde_json::json!({ "checked": set.keys, "bytes": set.value_bytes }))
+        }
+        Verb::Places { set, pid, output } => {
+            let mem = ProcMem::open(Path::new("/proc"), pid)?;
+            write_json(&truth::places(&mem, set.keys, set.value_bytes)?, &output)
+        }
+        Verb::Watch { set, places, pid, seconds } => watch(&set, &places, pid, seconds),
     }
+}
+
+/// A line a second.
+fn watch(set: &DataSet, places: &Path, pid: u32, seconds: u32) -> Result<()> {
+    let spot = set.hotspot(1.0)?;
+    let unreadable = |e: String| {
+        Error::new(ErrorKind::Data, format!("cannot use {}", places.display())).cause(e)
+    };
+    let text = std::fs::read_to_string(places).map_err(|e| unreadable(e.to_string()))?;
+    let all: Vec<(u32, u64)> =
+        serde_json::from_str(&text).map_err(|e| unreadable(e.to_string()))?;
+    let hot = all.iter().filter(|(key, _)| spot.is_hot((*key).into()));
+    let ranges: Vec<Range> =
+        hot.map(|(_, at)| Range::new(SpaceId(0), *at, at + set.value_bytes as u64)).collect();
+    let began = Instant::now();
+    for second in 0..=seconds {
+        let due = Duration::from_secs(second.into());
+        std::thread::sleep(due.saturating_sub(began.elapsed()));
+        let nodes = on_nodes::by_node(pid, &ranges)?;
+        print_json(&serde_json::json!({ "at": began.elapsed().as_secs_f64(), "nodes": nodes }))?;
+    }
+    Ok(())
 }
 
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
@@ -185,8 +261,12 @@ fn write_truth(set: &DataSet, pid: u32, output: &Path) -> Result<()> {
     let thp =
         std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let truth = truth::find(&mem, pid, set.keys, set.value_bytes, thp.trim().to_owned())?;
+    write_json(&truth, output)
+}
+
+fn write_json(value: &impl serde::Serialize, output: &Path) -> Result<()> {
     let text =
-        serde_json::to_string(&truth).map_err(|e| Error::new(ErrorKind::Other, "JSON").cause(e))?;
+        serde_json::to_string(value).map_err(|e| Error::new(ErrorKind::Other, "JSON").cause(e))?;
     std::fs::write(output, text).map_err(|e| {
         Error::new(ErrorKind::Io, format!("cannot write {}", output.display())).cause(e)
     })

@@ -1,0 +1,81 @@
+//! The account of a run, for people and as JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use tierscope_linux::tiering::Account;
+
+use crate::units::show_bytes;
+
+/// A few lines.
+#[must_use]
+pub(super) fn text(account: &Account) -> String {
+    let mut out = String::new();
+    let mut line = |name: &str, bytes: u64, note: &str| {
+        // Strings take everything.
+        let _ = writeln!(out, "  {name:<32} {:>10}{note}", show_bytes(bytes));
+    };
+    line("promoted", account.promoted, "");
+    line("demoted", account.demoted, "");
+    line("was there already", account.already, "");
+    line("no page was there", account.absent, "");
+    for (cause, bytes) in &account.failed {
+        line(&format!("not moved: {cause}"), *bytes, "");
+    }
+    line("ordered", account.submitted, if account.adds_up() { "" } else { "  (does not add up)" });
+    if account.carried > 0 {
+        line("besides, carried along", account.carried, "");
+    }
+    if account.ping_pong > 0 {
+        line("moved again within the limit", account.ping_pong, "");
+        line("of these, promoted in vain", account.returned, "");
+    }
+    out
+}
+
+/// For programs.
+#[must_use]
+pub(super) fn json(account: &Account) -> Value {
+    let failed: serde_json::Map<String, Value> =
+        account.failed.iter().map(|(cause, bytes)| (cause.to_string(), json!(bytes))).collect();
+    json!({
+        "submitted": account.submitted,
+        "promoted": account.promoted,
+        "demoted": account.demoted,
+        "already": account.already,
+        "absent": account.absent,
+        "failed": failed,
+        "waiting": account.waiting,
+        "carried": account.carried,
+        "ping_pong": account.ping_pong,
+        "returned": account.returned,
+        "actions": account.actions,
+        "calls": account.calls,
+        "adds_up": account.adds_up(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_linux::tiering::Cause;
+
+    #[test]
+    fn every_part_is_told() {
+        let mut account = Account { submitted: 10 << 20, promoted: 4 << 20, ..Account::default() };
+        account.already = 5 << 20;
+        account.failed.insert(Cause::Shared, 1 << 20);
+        let text = text(&account);
+        for part in ["promoted", "4.0 MiB", "shared with other processes", "1.0 MiB", "10.0 MiB"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(!text.contains("does not add up") && !text.contains("carried"));
+        let json = json(&account);
+        assert_eq!(
+            (&json["adds_up"], &json["failed"]["shared with other processes"]),
+            (&true.into(), &(1 << 20).into())
+        );
+        account.promoted += 1;
+        assert!(super::text(&account).contains("does not add up"));
+    }
+}

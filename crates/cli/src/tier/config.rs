@@ -1,0 +1,198 @@
+//! The configuration of `tierscope tier`: a TOML file.
+//!
+//!     policy = "hot_region:share=0.25"
+//!     instrument = "telescope"        # for policies that work on regions
+//!     variant = "guided"
+//!
+//!     [tiers]                         # left out: what the kernel says
+//!     nodes = [[0], [1]]              # fastest first
+//!     capacity = ["4GiB"]             # of the target; left out or "": the nodes'
+//!
+//!     [limits]
+//!     bytes_per_second = "1GiB"
+//!     keep_free = "256MiB"            # on every node, above the kernel's low watermark
+//!     stalled = 0.1                   # share of time that some task waits for memory
+//!     ping_pong = "60s"
+//!     kill_switch = "/run/tierscope/hold"
+//!
+//! SIGHUP reads it anew: limits hold from then on; whatever else changed wants a restart, and is told.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_linux::tiering::{Limits, TierConfig};
+
+use crate::units;
+
+/// What a file says.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The policy's line.
+    pub policy: Option<String>,
+    /// The instrument, by its name.
+    pub instrument: Option<String>,
+    /// Its variant.
+    pub variant: Option<String>,
+    tiers: Tiers,
+    limits: Limit,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Tiers {
+    nodes: Vec<Vec<u32>>,
+    capacity: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Limit {
+    bytes_per_second: Option<String>,
+    keep_free: Option<String>,
+    stalled: Option<f64>,
+    ping_pong: Option<String>,
+    kill_switch: Option<PathBuf>,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or says something that cannot be understood: with line and column.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).map_err(|e| {
+            Error::new(ErrorKind::Usage, format!("cannot read {}", path.display()))
+                .cause(e)
+                .remedy("give a file with --config, or leave it out")
+        })?;
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self> {
+        let config: Self = toml::from_str(text).map_err(|e| {
+            let before = text.get(..e.span().map_or(0, |span| span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            refuse(path, format!("line {line}: {}", e.message().replace('\n', " ")))
+        })?;
+        config.limits(path)?;
+        config.tier_config(path)?;
+        Ok(config)
+    }
+
+    /// The tiers that it asks for.
+    ///
+    /// # Errors
+    /// A capacity that is no size.
+    pub fn tier_config(&self, path: &Path) -> Result<TierConfig> {
+        let size = |text: &String| match text.as_str() {
+            "" => Ok(None),
+            text => bytes(path, "tiers.capacity", text).map(Some),
+        };
+        let capacity = self.tiers.capacity.iter().map(size).collect::<Result<_>>()?;
+        Ok(TierConfig { nodes: self.tiers.nodes.clone(), capacity })
+    }
+
+    /// The limits, with defaults for what it does not name.
+    ///
+    /// # Errors
+    /// A value that is none, or limits that make no sense.
+    pub fn limits(&self, path: &Path) -> Result<Limits> {
+        let mut limits = Limits::default();
+        let given = &self.limits;
+        if let Some(text) = &given.bytes_per_second {
+            limits.bytes_per_second = bytes(path, "limits.bytes_per_second", text)?;
+        }
+        if let Some(text) = &given.keep_free {
+            limits.keep_free = bytes(path, "limits.keep_free", text)?;
+        }
+        if let Some(text) = &given.ping_pong {
+            let none = |e| refuse(path, format!("limits.ping_pong = {text:?}: {e}"));
+            limits.ping_pong = units::duration(text).map_err(none)?;
+        }
+        limits.stalled = given.stalled.unwrap_or(limits.stalled);
+        limits.kill_switch.clone_from(&given.kill_switch);
+        limits.check()?;
+        Ok(limits)
+    }
+
+    /// Whether the two differ in anything but limits.
+    #[must_use]
+    pub fn wants_restart(&self, other: &Self) -> bool {
+        Self { limits: Limit::default(), ..self.clone() }
+            != Self { limits: Limit::default(), ..other.clone() }
+    }
+}
+
+fn bytes(path: &Path, key: &str, text: &str) -> Result<u64> {
+    units::bytes(text)
+        .map_err(|_| refuse(path, format!("{key} = {text:?}: not a size: give it like \"4GiB\"")))
+}
+
+fn refuse(path: &Path, cause: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Usage, format!("cannot use {}", path.display()))
+        .cause(cause)
+        .remedy("mend it, then try `tierscope tier --check --config` with it")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config> {
+        Config::parse(text, Path::new("tier.toml"))
+    }
+
+    #[test]
+    fn a_file_says_what_it_names_and_nothing_else() {
+        let text = "policy = \"static\"\n[tiers]\nnodes = [[0], [1, 2]]\ncapacity = [\"1.5GiB\", \"\"]\n\
+                    [limits]\nbytes_per_second = \"16MiB\"\nping_pong = \"30s\"\nkill_switch = \"/x\"\n";
+        let config = parse(text).unwrap();
+        let path = Path::new("tier.toml");
+        let tiers = config.tier_config(path).unwrap();
+        assert_eq!(tiers.nodes, [vec![0], vec![1, 2]]);
+        assert_eq!(tiers.capacity, [Some(3 << 29), None]);
+        let limits = config.limits(path).unwrap();
+        assert_eq!(
+            (limits.bytes_per_second, limits.ping_pong),
+            (16 << 20, Duration::from_secs(30))
+        );
+        assert_eq!((limits.stalled, limits.keep_free), (0.1, 0));
+        assert_eq!(parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_place() {
+        for (text, cause) in [
+            ("policy = \"static\"\ncolour = 1\n", "line 2: unknown field `colour`"),
+            (
+                "[limits]\nbytes_per_second = \"fast\"\n",
+                "limits.bytes_per_second = \"fast\": not a size",
+            ),
+            ("[limits]\nbytes_per_second = \"1K\"\n", "a huge page of 2 MiB moves whole"),
+            ("[limits]\nping_pong = \"60\"\n", "limits.ping_pong = \"60\": not a time"),
+            ("[limits]\nstalled = -1.0\n", "share of time above 0"),
+            ("[tiers]\ncapacity = [\"many\"]\n", "tiers.capacity = \"many\""),
+            ("[tiers]\nnodes = [0, 1]\n", "line 2"),
+            ("policy = \n", "line 1"),
+        ] {
+            let error = parse(text).unwrap_err();
+            let shown = error.to_string();
+            assert!(error.kind() == ErrorKind::Usage && shown.contains(cause), "{text}: {shown}");
+            assert!(!shown.contains('\n'), "{shown}");
+        }
+    }
+
+    #[test]
+    fn limits_alone_want_no_restart() {
+        let old = parse("policy = \"static\"\n").unwrap();
+        assert!(
+            !old.wants_restart(&parse("policy = \"static\"\n[limits]\nstalled = 0.5\n").unwrap())
+        );
+        assert!(old.wants_restart(&parse("policy = \"hot_region\"\n").unwrap()));
+    }
+}

@@ -1,0 +1,262 @@
+//! What `tierscope tier` was asked to do, checked: nothing that cannot be done gets past this point.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tierscope_core::{Error, ErrorKind, Instrument, Policy, Result};
+use tierscope_instruments::metronome::Metronome;
+use tierscope_linux::tiering::{Limits, TierConfig};
+use tierscope_policies::registry::{Entry, Need, by_name};
+
+use super::args::TierArgs;
+use super::config::Config;
+use crate::plan::{Plan, check_output, selection};
+
+/// A run to be made.
+#[derive(Debug)]
+pub(super) struct TierPlan {
+    /// Target, instrument and output, as a recording has them. Without an output nothing is recorded.
+    pub(super) watch: Plan,
+    /// Whether there is a target and an output.
+    pub(super) has_target: bool,
+    /// Where to record.
+    pub(super) output: Option<PathBuf>,
+    /// The policy's line.
+    pub(super) policy: String,
+    /// What the policy is.
+    pub(super) entry: &'static Entry,
+    /// Tiers to move between.
+    pub(super) tiers: TierConfig,
+    /// What the mover keeps to.
+    pub(super) limits: Limits,
+    /// Where the configuration came from.
+    pub(super) config: Option<(PathBuf, Config)>,
+}
+
+/// The evidence that a live machine can give at all.
+const LIVE: [Need; 5] =
+    [Need::Regions, Need::AccessBits, Need::Samples, Need::PageEvents, Need::Pressure];
+
+impl TierPlan {
+    /// Checks flags and configuration. The machine is not looked at yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] with cause and remedy.
+    pub(super) fn new(args: TierArgs, line: String) -> Result<Self> {
+        let config = match &args.config {
+            Some(path) => Some((path.clone(), Config::load(path)?)),
+            None => None,
+        };
+        let none = (PathBuf::new(), Config::default());
+        let (path, file) = config.as_ref().unwrap_or(&none);
+        let policy = args.policy.clone().or_else(|| file.policy.clone()).ok_or_else(no_policy)?;
+        let entry = entry(&policy)?;
+        let limits = Limits { dry_run: args.dry_run, ..file.limits(path)? };
+        let tiers = file.tier_config(path)?;
+        let has_target = args.pid.is_some() || args.cgroup.is_some();
+        if !has_target && !args.check {
+            return Err(Error::new(ErrorKind::Usage, "cannot move anybody's memory")
+                .cause("no target is given")
+                .remedy("name a process with -p PID, or a cgroup with --cgroup PATH"));
+        }
+        let mut how = args.how;
+        if let Some(instrument) = &file.instrument {
+            how.instrument.clone_from(instrument);
+        }
+        how.variant = how.variant.or_else(|| file.variant.clone());
+        if how.instrument == "telescope" && how.variant.is_none() {
+            // Upper levels alone would move what nobody touches.
+            how.variant = Some("guided".into());
+        }
+        if let Some(output) = &args.output {
+            check_output(output)?;
+        }
+        let selection = selection(args.pid, args.children, args.cgroup, Vec::new());
+        let output = args.output.clone().unwrap_or_default();
+        let mut watch = Plan::watching(selection, how, output, line);
+        watch.duration = args.duration;
+        watch.annotations.insert("policy".into(), policy.clone());
+        let plan = Self {
+            watch: watch.checked()?,
+            has_target,
+            output: args.output,
+            policy,
+            entry,
+            tiers,
+            limits,
+            config,
+        };
+        plan.make_policy()?;
+        Ok(plan)
+    }
+
+    /// The policy, afresh.
+    ///
+    /// # Errors
+    /// Its settings make no sense.
+    pub(super) fn make_policy(&self) -> Result<Box<dyn Policy>> {
+        tierscope_policies::make(&self.policy)
+    }
+
+    /// The instrument that the policy wants: nobody may clear ACCESSED bits beside a policy that does.
+    ///
+    /// # Errors
+    /// Its settings make no sense.
+    pub(super) fn make_instrument(&self) -> Result<Box<dyn Instrument>> {
+        match self.wants_regions() {
+            true => self.watch.build_instrument(),
+            false => Ok(Box::new(Metronome::new(self.watch.window))),
+        }
+    }
+
+    /// Whether the policy works on an instrument's regions.
+    #[must_use]
+    pub(super) fn wants_regions(&self) -> bool {
+        self.entry.needs.contains(&Need::Regions)
+    }
+
+    /// Whether policy or instrument work on sampled accesses.
+    #[must_use]
+    pub(super) fn wants_samples(&self) -> bool {
+        let of_instrument = self.wants_regions() && self.watch.instrument == "pebs";
+        self.entry.needs.contains(&Need::Samples) || of_instrument
+    }
+
+    /// Whether policy or instrument work on ACCESSED bits.
+    #[must_use]
+    pub(super) fn wants_bits(&self) -> bool {
+        let of_instrument = self.wants_regions() && self.watch.instrument != "pebs";
+        self.entry.needs.contains(&Need::AccessBits) || of_instrument
+    }
+}
+
+/// The policy that a line names, if it can work live.
+fn entry(line: &str) -> Result<&'static Entry> {
+    let name = line.split(':').next().unwrap_or_default();
+    let Some(entry) = by_name(name) else {
+        // It says which there are.
+        return Err(tierscope_policies::make(line).map_or_else(|error| error, |_| no_policy()));
+    };
+    let lacking: Vec<String> = entry.lacks(&LIVE).map(|need| need.to_string()).collect();
+    if lacking.is_empty() {
+        return Ok(entry);
+    }
+    Err(Error::new(ErrorKind::Missing, format!("policy {name} cannot work on a live machine"))
+        .cause(format!(
+            "it needs {}, which no program can make in another process",
+            lacking.join(" and ")
+        ))
+        .remedy(format!("choose from {}; or simulate it", live_names().join(", "))))
+}
+
+/// Policies that work on what a live machine can tell.
+#[must_use]
+pub(super) fn live_names() -> Vec<&'static str> {
+    let live = |entry: &&Entry| entry.lacks(&LIVE).next().is_none();
+    tierscope_policies::all().iter().filter(live).map(|entry| entry.name).collect()
+}
+
+fn no_policy() -> Error {
+    Error::new(ErrorKind::Usage, "cannot decide what to move")
+        .cause("no policy is given")
+        .remedy(format!("give one with --policy: {}", live_names().join(", ")))
+}
+
+/// The limits of a configuration that may have changed; `Err` leaves everything as it is.
+///
+/// # Errors
+/// As [`Config::load`].
+pub(super) fn read_again(path: &Path, before: &Config, dry_run: bool) -> Result<(Limits, bool)> {
+    let config = Config::load(path)?;
+    let limits = Limits { dry_run, ..config.limits(path)? };
+    Ok((limits, before.wants_restart(&config)))
+}
+
+/// How long a run lasts at most, for people.
+pub(super) fn until(plan: &TierPlan, now: tierscope_core::Time) -> tierscope_core::Time {
+    let end = |duration: Duration| now + duration;
+    plan.watch.duration.map_or(tierscope_core::Time::NEVER, end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, parse};
+
+    fn plan(flags: &str) -> Result<TierPlan> {
+        let line = format!("tierscope tier {flags}");
+        let cli = parse(line.split_whitespace().map(Into::into)).unwrap();
+        let Command::Tier(args) = cli.command else { unreachable!("it says tier") };
+        TierPlan::new(*args, line)
+    }
+
+    fn refused(flags: &str) -> (ErrorKind, String) {
+        let error = plan(flags).unwrap_err();
+        (error.kind(), error.to_string())
+    }
+
+    #[test]
+    fn regions_come_from_guided_unless_said_otherwise() {
+        let regions = plan("-p 1 --policy hot_region").unwrap();
+        assert_eq!(regions.watch.variant.as_deref(), Some("guided"));
+        assert!(regions.wants_regions() && regions.wants_bits() && !regions.wants_samples());
+        let other = plan("-p 1 --policy hot_region --instrument pebs").unwrap();
+        assert!(other.watch.variant.is_none() && other.wants_samples() && !other.wants_bits());
+    }
+
+    #[test]
+    fn nobody_clears_bits_beside_a_policy_that_does() {
+        let plan = plan("-p 1 --policy multi_clock").unwrap();
+        assert_eq!(plan.make_instrument().unwrap().name(), "none");
+        assert!(plan.wants_bits() && !plan.wants_regions());
+    }
+
+    #[test]
+    fn all_that_the_issue_names_work_live() {
+        let names = live_names();
+        for name in
+            ["static", "multi_clock", "nimble-selection", "nimble", "hot_region", "hemem", "memtis"]
+        {
+            assert!(names.contains(&name), "{name}");
+        }
+        assert!(!names.contains(&"autonuma") && !names.contains(&"thermostat"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (flags, kind, cause) in [
+            ("-p 1", ErrorKind::Usage, "no policy is given"),
+            ("--policy static", ErrorKind::Usage, "no target is given"),
+            ("-p 1 --policy poem", ErrorKind::Usage, "poem"),
+            ("-p 1 --policy hot_region:share=2", ErrorKind::Usage, "share"),
+            ("-p 1 --policy hot_region --variant loose", ErrorKind::Usage, "loose"),
+            ("-p 1 --policy static --config /no/such/file", ErrorKind::Usage, "/no/such/file"),
+            ("-p 1 --policy autonuma", ErrorKind::Missing, "hint faults"),
+            ("-p 1 --policy static --duration 1ms", ErrorKind::Usage, "not one window"),
+        ] {
+            let (found, text) = refused(flags);
+            assert!(
+                found == kind && text.contains(cause) && text.contains("; "),
+                "{flags}: {text}"
+            );
+        }
+        assert!(plan("--check --policy static").is_ok());
+    }
+
+    #[test]
+    fn flags_stand_above_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tier.toml");
+        let text = "policy = \"static\"\ninstrument = \"damon\"\n[limits]\nstalled = 0.5\n";
+        std::fs::write(&path, text).unwrap();
+        let of = |flags: &str| plan(&format!("-p 1 --config {} {flags}", path.display())).unwrap();
+        let file = of("--dry-run");
+        assert_eq!((&*file.policy, &*file.watch.instrument), ("static", "damon"));
+        assert_eq!((file.limits.stalled, file.limits.dry_run), (0.5, true));
+        assert_eq!(of("--policy hot_region").policy, "hot_region");
+        let before = &file.config.as_ref().unwrap().1;
+        std::fs::write(&path, text.replace("0.5", "0.7").replace("damon", "scan")).unwrap();
+        let (limits, restart) = read_again(&path, before, true).unwrap();
+        assert_eq!((limits.stalled, limits.dry_run, restart), (0.7, true, true));
+    }
+}

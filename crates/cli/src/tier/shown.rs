@@ -1,0 +1,75 @@
+//! How a run goes on: counted as its windows pass, shown on a terminal.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use tierscope_core::drive::{Sink, Window};
+use tierscope_core::{Result, Time};
+use tierscope_linux::tiering::MoverHandle;
+
+use crate::progress::{Progress, Tally};
+use crate::units::{show_bytes, show_duration};
+
+/// Time between two lines shown.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Passes windows on; on a terminal it says now and then what was moved.
+pub(super) struct Shown<'s> {
+    progress: Progress<'s, 'static>,
+    mover: MoverHandle,
+    duration: Option<Duration>,
+    terminal: bool,
+    began: Option<Time>,
+    shown: Option<Time>,
+}
+
+impl<'s> Shown<'s> {
+    pub(super) fn new(
+        sink: &'s mut dyn Sink,
+        mover: MoverHandle,
+        duration: Option<Duration>,
+    ) -> Self {
+        let terminal = io::stderr().is_terminal();
+        let progress = Progress::new(sink, None, duration);
+        Self { progress, mover, duration, terminal, began: None, shown: None }
+    }
+
+    /// Takes the line off the terminal.
+    pub(super) fn finish(self) -> Tally {
+        if self.shown.is_some() {
+            write("\r\x1b[K");
+        }
+        self.progress.finish()
+    }
+
+    fn show(&mut self, now: Time) {
+        let began = *self.began.get_or_insert(now);
+        if !self.terminal || self.shown.is_some_and(|shown| now - shown < PAUSE) {
+            return;
+        }
+        self.shown = Some(now);
+        let account = self.mover.account();
+        let of = self.duration.map_or(String::new(), |d| format!(" of {}", show_duration(d)));
+        write(&format!(
+            "\rplacing {:.1} s{of}: {} up, {} down, {} not moved\x1b[K",
+            (now - began).as_secs_f64(),
+            show_bytes(account.promoted),
+            show_bytes(account.demoted),
+            show_bytes(account.failures()),
+        ));
+    }
+}
+
+/// A terminal that went away is no reason to stop.
+fn write(text: &str) {
+    let mut stderr = io::stderr();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+impl Sink for Shown<'_> {
+    fn window(&mut self, window: &Window<'_>) -> Result<()> {
+        self.progress.window(window)?;
+        self.show(window.snapshot.end);
+        Ok(())
+    }
+}

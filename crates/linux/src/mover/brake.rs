@@ -1,0 +1,58 @@
+//! Stops moving while the host is short of memory, and says when to go on.
+
+use tierscope_core::Time;
+
+/// Time between two looks, in nanoseconds: the kernel brings the average up to date every two seconds.
+const PAUSE: u64 = 500_000_000;
+
+/// On above a limit, off below half of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Brake {
+    on: bool,
+    looked: Option<Time>,
+}
+
+impl Brake {
+    /// Until when nothing is to move; `None` if it may. `stalled` is asked now and then.
+    pub(crate) fn until(
+        &mut self,
+        now: Time,
+        limit: f64,
+        stalled: impl FnOnce() -> Option<f64>,
+    ) -> Option<Time> {
+        if self.looked.is_none_or(|looked| now.0 >= looked.0 + PAUSE) {
+            self.looked = Some(now);
+            let share = stalled().unwrap_or(0.0);
+            self.on = limit < 1.0 && share > if self.on { limit / 2.0 } else { limit };
+        }
+        let next = Time(self.looked.map_or(now.0, |looked| looked.0) + PAUSE);
+        self.on.then_some(next)
+    }
+
+    /// Limits changed: looks anew.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time(millis * 1_000_000)
+    }
+
+    // On above 0.1, and on until 0.05.
+    #[test]
+    fn it_grips_above_the_limit_and_lets_go_below_half() {
+        let mut brake = Brake::default();
+        assert_eq!(brake.until(at(0), 0.1, || Some(0.09)), None);
+        assert_eq!(brake.until(at(100), 0.1, || panic!("asked too often")), None);
+        assert_eq!(brake.until(at(500), 0.1, || Some(0.11)), Some(at(1000)));
+        assert_eq!(brake.until(at(1000), 0.1, || Some(0.06)), Some(at(1500)));
+        assert_eq!(brake.until(at(1500), 0.1, || Some(0.04)), None);
+        assert_eq!(brake.until(at(2000), 0.1, || None), None, "a kernel without PSI");
+        assert_eq!(brake.until(at(2500), 1.0, || Some(1.0)), None, "switched off");
+    }
+}

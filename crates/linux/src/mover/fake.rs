@@ -1,0 +1,187 @@
+//! A kernel of toy numbers: pages of one process on nodes, time that passes as pages move.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tierscope_core::{Node, SpaceId, Time};
+
+use super::kernel::{Kernel, NodeMemory};
+
+pub(crate) const PID: u32 = 77;
+/// Where page 0 is: 2 MiB aligned.
+const BASE: u64 = 1 << 30;
+
+pub(crate) fn page(number: u64) -> u64 {
+    BASE + number * 4096
+}
+
+/// The kernel. Nodes 0 and 1 are there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fake {
+    pub(crate) now: u64,
+    /// Node of every page.
+    pages: BTreeMap<u64, i32>,
+    pinned: BTreeSet<u64>,
+    shared: BTreeSet<u64>,
+    /// First pages of huge ones.
+    pub(crate) huge: BTreeSet<u64>,
+    /// Pages that nodes have free.
+    pub(crate) room: [u64; 2],
+    pub(crate) gone: bool,
+    /// Ends after so many more pages were moved.
+    pub(crate) dies_after: Option<u64>,
+    pub(crate) offline: Option<u32>,
+    pub(crate) stalled: f64,
+    pub(crate) files: BTreeSet<PathBuf>,
+    /// Nanoseconds that a page takes to move.
+    pub(crate) page_ns: u64,
+    /// When calls began and ended, and bytes that they moved.
+    pub(crate) moves: Vec<(u64, u64, u64)>,
+    /// Pages asked about.
+    pub(crate) located: u64,
+}
+
+impl Fake {
+    /// So many pages, all on a node; room for all of them on each.
+    pub(crate) fn with_pages(pages: u64, node: i32) -> Self {
+        let pages: BTreeMap<u64, i32> = (0..pages).map(|number| (page(number), node)).collect();
+        let room = [pages.len() as u64; 2];
+        Self { pages, room, page_ns: 2000, ..Self::default() }
+    }
+
+    pub(crate) fn pin(&mut self, number: u64) {
+        self.pinned.insert(page(number));
+    }
+
+    pub(crate) fn share(&mut self, number: u64) {
+        self.shared.insert(page(number));
+    }
+
+    pub(crate) fn free_page(&mut self, number: u64) {
+        self.pages.remove(&page(number));
+    }
+
+    pub(crate) fn put(&mut self, number: u64, node: i32) {
+        self.pages.insert(page(number), node);
+    }
+
+    pub(crate) fn node_of(&self, number: u64) -> Option<i32> {
+        self.pages.get(&page(number)).copied()
+    }
+
+    pub(crate) fn on(&self, node: i32) -> u64 {
+        self.pages.values().filter(|on| **on == node).count() as u64
+    }
+
+    fn check(&mut self, pid: u32) -> io::Result<()> {
+        if pid != PID || self.gone {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        Ok(())
+    }
+
+    /// The page that an address belongs to, by its first address.
+    fn head(&self, at: u64) -> (u64, u64) {
+        let head = at >> 21 << 21;
+        if self.huge.contains(&head) { (head, 512) } else { (at, 1) }
+    }
+}
+
+impl Kernel for Fake {
+    fn now(&self) -> Time {
+        Time(self.now)
+    }
+
+    fn pid_of(&mut self, space: SpaceId) -> Option<u32> {
+        (space == SpaceId(0) && !self.gone).then_some(PID)
+    }
+
+    fn locate(&mut self, pid: u32, pages: &[u64], nodes: &mut [i32]) -> io::Result<()> {
+        self.check(pid)?;
+        self.located += pages.len() as u64;
+        for (at, node) in pages.iter().zip(nodes) {
+            *node = self.pages.get(at).copied().unwrap_or(-libc::ENOENT);
+        }
+        Ok(())
+    }
+
+    /// As mm/migrate.c: pages go on a list of four, which is moved as a whole; a page that cannot be
+    /// isolated is told of at once, one that cannot be moved ends the call.
+    fn move_pages(
+        &mut self,
+        pid: u32,
+        pages: &[u64],
+        node: Node,
+        status: &mut [i32],
+    ) -> io::Result<u64> {
+        self.check(pid)?;
+        if node.0 > 1 || self.offline == Some(node.0) {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        let began = self.now;
+        let (to, mut bytes, mut left) = (node.0 as usize, 0, None);
+        for (list, statuses) in pages.chunks(4).zip(status.chunks_mut(4)) {
+            let mut queued = Vec::new();
+            for (slot, at) in list.iter().enumerate() {
+                let status = &mut statuses[slot];
+                match self.pages.get(at) {
+                    None => *status = -libc::ENOENT,
+                    Some(on) if *on == node.0 as i32 => *status = *on,
+                    Some(_) if self.shared.contains(at) => *status = -libc::EACCES,
+                    Some(from) => {
+                        let (from, (head, count)) = (*from as usize, self.head(*at));
+                        if self.dies_after == Some(0) {
+                            self.gone = true;
+                            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                        }
+                        if self.pinned.contains(at) {
+                            left = Some(pages.len() as u64);
+                            continue;
+                        }
+                        if self.room[to] < count {
+                            self.moves.push((began, self.now, bytes));
+                            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+                        }
+                        (0..count).for_each(|n| {
+                            self.pages.insert(head + n * 4096, node.0 as i32);
+                        });
+                        self.room[to] -= count;
+                        self.room[from] += count;
+                        self.now += self.page_ns * count;
+                        bytes += count * 4096;
+                        self.dies_after = self.dies_after.map(|left| left - 1);
+                        queued.push(slot);
+                    }
+                }
+            }
+            if left.is_some() {
+                break;
+            }
+            queued.iter().for_each(|slot| statuses[*slot] = node.0 as i32);
+        }
+        self.moves.push((began, self.now, bytes));
+        Ok(left.unwrap_or(0))
+    }
+
+    fn is_huge(&mut self, _: u32, page: u64) -> bool {
+        self.huge.contains(&(page >> 21 << 21))
+    }
+
+    fn memory(&mut self, node: Node) -> Option<NodeMemory> {
+        if self.offline == Some(node.0) {
+            return None;
+        }
+        let free = self.room.get(node.0 as usize)? * 4096;
+        let used = self.pages.values().filter(|on| **on == node.0 as i32).count() as u64 * 4096;
+        Some(NodeMemory { total: free + used, free })
+    }
+
+    fn stalled(&mut self) -> Option<f64> {
+        Some(self.stalled)
+    }
+
+    fn exists(&mut self, path: &Path) -> bool {
+        self.files.contains(path)
+    }
+}

@@ -1,0 +1,278 @@
+//! What moving pages asks of the kernel, behind a trait: tests put a machine of toy numbers in its place.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::time::{ClockId, clock_gettime};
+use tierscope_core::{Node, PAGE_SHIFT, PAGE_SIZE, SpaceId, Time};
+
+use crate::proc::Proc;
+
+/// A process behind a space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) space: SpaceId,
+    pub(crate) pid: u32,
+    /// The pid's next bearer has another.
+    pub(crate) started: u64,
+}
+
+/// Who is behind which space, by now: the machine writes it, movers and viewers read it.
+pub(crate) type Roll = Arc<Mutex<Vec<Member>>>;
+
+/// Memory of a node, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeMemory {
+    pub(crate) total: u64,
+    pub(crate) free: u64,
+}
+
+/// The calls. Nodes and errors are numbers as the kernel gives them: an error is negative.
+pub(crate) trait Kernel {
+    /// CLOCK_MONOTONIC.
+    fn now(&self) -> Time;
+
+    /// The process behind a space; `None` if it has ended.
+    fn pid_of(&mut self, space: SpaceId) -> Option<u32>;
+
+    /// `move_pages` without nodes: fills in the node of each page, or `-ENOENT` and the like.
+    ///
+    /// # Errors
+    /// As the call.
+    fn locate(&mut self, pid: u32, pages: &[u64], nodes: &mut [i32]) -> io::Result<()>;
+
+    /// `move_pages` of all pages to one node. Tells how many were not moved; statuses that the kernel did
+    /// not write stay what they were.
+    ///
+    /// # Errors
+    /// As the call.
+    fn move_pages(
+        &mut self,
+        pid: u32,
+        pages: &[u64],
+        node: Node,
+        status: &mut [i32],
+    ) -> io::Result<u64>;
+
+    /// Whether the 2 MiB that hold a resident page are one page of the kernel's, mapped whole or in parts.
+    fn is_huge(&mut self, pid: u32, page: u64) -> bool;
+
+    /// Memory of a node; `None` if it is offline.
+    fn memory(&mut self, node: Node) -> Option<NodeMemory>;
+
+    /// Share of the last ten seconds in which some task waited for memory; `None` if the kernel does not say.
+    fn stalled(&mut self) -> Option<f64>;
+
+    /// Whether a file is there.
+    fn exists(&mut self, path: &Path) -> bool;
+}
+
+/// The kernel that runs here.
+#[derive(Debug)]
+pub(crate) struct RunningKernel {
+    proc: Proc,
+    roll: Roll,
+    sys: PathBuf,
+    pressure: PathBuf,
+    flags: Option<File>,
+    /// The page map that was read last, and whose.
+    map: Option<(u32, File)>,
+    nowhere: Vec<i32>,
+}
+
+impl RunningKernel {
+    pub(crate) fn new(roll: Roll) -> Self {
+        Self {
+            proc: Proc::default(),
+            roll,
+            sys: PathBuf::from("/sys"),
+            pressure: PathBuf::from("/proc/pressure/memory"),
+            flags: File::open("/proc/kpageflags").ok(),
+            map: None,
+            nowhere: Vec::new(),
+        }
+    }
+
+    /// The frame of a page; `None` if there is none, or we may not know.
+    fn frame(&mut self, pid: u32, page: u64) -> Option<u64> {
+        const PRESENT: u64 = 1 << 63; // Documentation/admin-guide/mm/pagemap.rst
+        const FRAME: u64 = (1 << 55) - 1;
+        if self.map.as_ref().is_none_or(|(known, _)| *known != pid) {
+            let file = File::open(format!("/proc/{pid}/pagemap")).ok()?;
+            self.map = Some((pid, file));
+        }
+        let (_, map) = self.map.as_ref()?;
+        let entry = word(map, page >> PAGE_SHIFT)?;
+        (entry & PRESENT != 0 && entry & FRAME != 0).then_some(entry & FRAME)
+    }
+}
+
+/// The word of that number in a file of words.
+fn word(file: &File, number: u64) -> Option<u64> {
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, number * 8).ok()?;
+    Some(u64::from_ne_bytes(bytes))
+}
+
+impl Kernel for RunningKernel {
+    fn now(&self) -> Time {
+        let now = clock_gettime(ClockId::Monotonic);
+        Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+    }
+
+    fn pid_of(&mut self, space: SpaceId) -> Option<u32> {
+        let roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
+        let member = *roll.iter().find(|member| member.space == space)?;
+        drop(roll);
+        let stat = self.proc.stat(member.pid).ok()??;
+        (stat.started == member.started && !stat.has_ended()).then_some(member.pid)
+    }
+
+    fn locate(&mut self, pid: u32, pages: &[u64], nodes: &mut [i32]) -> io::Result<()> {
+        call(pid, pages, None, nodes).map(|_| ())
+    }
+
+    fn move_pages(
+        &mut self,
+        pid: u32,
+        pages: &[u64],
+        node: Node,
+        status: &mut [i32],
+    ) -> io::Result<u64> {
+        self.nowhere.clear();
+        self.nowhere.resize(pages.len(), node.0 as i32);
+        call(pid, pages, Some(&self.nowhere), status)
+    }
+
+    /// A page of 2 MiB begins at a whole frame of 512, and its middle is a tail: smaller ones begin there.
+    fn is_huge(&mut self, pid: u32, page: u64) -> bool {
+        const TAIL: u64 = 1 << 16; // KPF_COMPOUND_TAIL, include/uapi/linux/kernel-page-flags.h
+        let head = page >> 21 << 21;
+        let Some(frame) = self.frame(pid, page) else { return false };
+        let first = frame.wrapping_sub((page - head) >> PAGE_SHIFT);
+        let middle = || self.flags.as_ref().and_then(|flags| word(flags, first + 256));
+        first.is_multiple_of(512) && middle().is_some_and(|flags| flags & TAIL != 0)
+    }
+
+    fn memory(&mut self, node: Node) -> Option<NodeMemory> {
+        node_memory(&self.sys, node)
+    }
+
+    fn stalled(&mut self) -> Option<f64> {
+        parse_pressure(&fs::read_to_string(&self.pressure).ok()?)
+    }
+
+    fn exists(&mut self, path: &Path) -> bool {
+        path.exists()
+    }
+}
+
+/// move_pages(2).
+fn call(pid: u32, pages: &[u64], nodes: Option<&[i32]>, status: &mut [i32]) -> io::Result<u64> {
+    const MOVE: libc::c_int = 1 << 1; // MPOL_MF_MOVE: only what no other process maps as well
+    assert!(status.len() >= pages.len() && nodes.is_none_or(|nodes| nodes.len() >= pages.len()));
+    // SAFETY: the kernel reads as many addresses and nodes and writes as many numbers; all are there. The
+    // addresses are another process's, and nothing is written to them.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            pid as libc::pid_t,
+            pages.len(),
+            pages.as_ptr(),
+            nodes.map_or(std::ptr::null(), <[i32]>::as_ptr),
+            status.as_mut_ptr(),
+            MOVE,
+        )
+    };
+    u64::try_from(done).map_err(|_| io::Error::last_os_error())
+}
+
+/// `/sys/devices/system/node/nodeN/meminfo`; `None` for a node that is not there.
+pub(crate) fn node_memory(sys: &Path, node: Node) -> Option<NodeMemory> {
+    let path = sys.join(format!("devices/system/node/node{}/meminfo", node.0));
+    parse_meminfo(&fs::read_to_string(path).ok()?)
+}
+
+fn parse_meminfo(text: &str) -> Option<NodeMemory> {
+    let of = |key: &str| {
+        let line = text.lines().find_map(|line| line.split_once(key))?;
+        line.1.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    Some(NodeMemory { total: of(" MemTotal:")?, free: of(" MemFree:")? })
+}
+
+/// `some avg10` of a pressure file, as a share.
+fn parse_pressure(text: &str) -> Option<f64> {
+    let some = text.lines().find(|line| line.starts_with("some "))?;
+    let average = some.split(' ').find_map(|word| word.strip_prefix("avg10="))?;
+    average.parse::<f64>().ok().filter(|share| share.is_finite()).map(|percent| percent / 100.0)
+}
+
+/// Low and high watermarks of a node in bytes, summed over its zones (`/proc/zoneinfo`).
+pub(crate) fn watermarks(text: &str, node: Node) -> (u64, u64) {
+    let (mut here, mut low, mut high) = (false, 0, 0);
+    let head = format!("Node {}, zone", node.0);
+    for line in text.lines() {
+        if line.starts_with("Node ") {
+            here = line.starts_with(&head);
+        }
+        let mut words = line.split_whitespace();
+        let pages = |word: Option<&str>| word.and_then(|pages| pages.parse::<u64>().ok());
+        match words.next() {
+            Some("low") if here => low += pages(words.next()).unwrap_or(0),
+            Some("high") if here => high += pages(words.next()).unwrap_or(0),
+            _ => {}
+        }
+    }
+    (low.saturating_mul(PAGE_SIZE), high.saturating_mul(PAGE_SIZE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_s_memory_is_read() {
+        let text =
+            "Node 1 MemTotal:        2048 kB\nNode 1 MemFree:  1024 kB\nNode 1 MemUsed: 1 kB\n";
+        assert_eq!(parse_meminfo(text), Some(NodeMemory { total: 2 << 20, free: 1 << 20 }));
+        assert_eq!(parse_meminfo("Node 1 MemTotal: x kB\n"), None);
+        assert_eq!(parse_meminfo("Node 1 MemTotal: 99999999999999999999 kB\n"), None);
+    }
+
+    #[test]
+    fn pressure_is_a_share() {
+        let text = "some avg10=12.50 avg60=0.00 avg300=0.00 total=1\nfull avg10=1.00 avg60=0 avg300=0 total=0\n";
+        assert_eq!(parse_pressure(text), Some(0.125));
+        assert_eq!(parse_pressure("some avg10=NaN\n"), None);
+        assert_eq!(parse_pressure(""), None);
+    }
+
+    // Two zones on node 0, one on node 1, in pages.
+    #[test]
+    fn watermarks_add_up_over_zones() {
+        let text = "Node 0, zone DMA\n  per-node stats\n  pages free 9\n        min 1\n        low 2\n        high 3\n\
+                    Node 0, zone Normal\n        low 20\n        high 30\nNode 1, zone Movable\n        low 5\n        high 6\n";
+        assert_eq!(watermarks(text, Node(0)), (22 * 4096, 33 * 4096));
+        assert_eq!(watermarks(text, Node(1)), (5 * 4096, 6 * 4096));
+        assert_eq!(watermarks(text, Node(10)), (0, 0));
+    }
+
+    // The running kernel, on a page of our own.
+    #[test]
+    fn our_own_page_is_somewhere() {
+        let page = vec![1u8; 3 * 4096];
+        let at = (page.as_ptr() as u64 + 4095) & !4095;
+        let mut kernel = RunningKernel::new(Roll::default());
+        let mut nodes = [-1];
+        match kernel.locate(std::process::id(), &[at], &mut nodes) {
+            Ok(()) => assert!(nodes[0] >= 0, "{nodes:?}"),
+            // A kernel without NUMA.
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOSYS)),
+        }
+        assert_eq!(kernel.pid_of(SpaceId(0)), None);
+    }
+}

@@ -1,0 +1,401 @@
+//! Carries out actions batch by batch: what a thread of its own does, without the thread.
+//!
+//! A batch lies within 2 MiB. Before each one everything that could forbid it is looked at, so that a kill
+//! switch, a limit or the target's end stops a move of any size within 2 MiB.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tierscope_core::{
+    Action, ActionKind, Failure, Node, Outcome, PAGE_SIZE, Range, SpaceId, Tier, Time,
+};
+
+use super::account::{Account, Cause};
+use super::batch::{Carried, Fate, carry};
+use super::brake::Brake;
+use super::kernel::Kernel;
+use super::limits::{BATCH, Limits};
+use super::rate::Rate;
+use super::repeat::Repeats;
+
+/// What the mover's owner and its thread share.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    pub(crate) waiting: VecDeque<Action>,
+    /// Bytes that may still be moved before the next submission.
+    pub(crate) budget: u64,
+    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) account: Account,
+    /// Where something moved since somebody last asked.
+    pub(crate) moved: Vec<Range>,
+    pub(crate) limits: Limits,
+    /// The limits changed.
+    pub(crate) changed: bool,
+    /// Nothing more is to be moved.
+    pub(crate) stop: bool,
+}
+
+/// What to do after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Step again.
+    Go,
+    /// Not before this time, or before something is submitted or changed.
+    At(Time),
+    /// There is nothing to do.
+    Idle,
+    /// All is over.
+    Done,
+}
+
+/// A tier's nodes, and the low watermarks of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Nodes by tier, and bytes that the kernel wants free on each.
+    pub(crate) tiers: Vec<Vec<(Node, u64)>>,
+}
+
+impl Layout {
+    /// The tier of a node; `None` for an error, or a node of no tier.
+    pub(crate) fn tier_of(&self, node: i32) -> Option<u8> {
+        let is_it = |(known, _): &(Node, u64)| i32::try_from(known.0) == Ok(node);
+        let tier = self.tiers.iter().position(|nodes| nodes.iter().any(is_it))?;
+        u8::try_from(tier).ok()
+    }
+}
+
+/// An action being carried out.
+#[derive(Clone, Debug)]
+struct Job {
+    action: Action,
+    /// Everything before is done.
+    from: u64,
+    done: u64,
+    failed: BTreeMap<Cause, u64>,
+    met: bool,
+}
+
+impl Job {
+    fn outcome(&self, time: Time) -> Outcome {
+        let most = self.failed.iter().max_by_key(|(_, bytes)| **bytes).map(|(cause, _)| *cause);
+        let nothing = (!self.met).then_some(Failure::Unmapped);
+        Outcome {
+            id: self.action.id,
+            time,
+            done: self.done,
+            failed: self.failed.values().sum(),
+            why: most.map(Cause::failure).or(nothing),
+        }
+    }
+}
+
+/// A page of a batch: where it begins, and how many bytes of it were ordered.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    at: u64,
+    bytes: u64,
+    tier: u8,
+}
+
+pub(crate) struct Worker<K> {
+    pub(crate) kernel: K,
+    layout: Layout,
+    limits: Limits,
+    rate: Rate,
+    brake: Brake,
+    repeats: Repeats,
+    job: Option<Job>,
+}
+
+impl<K: Kernel> Worker<K> {
+    pub(crate) fn new(kernel: K, layout: Layout, limits: Limits) -> Self {
+        let (rate, span) = (Rate::new(limits.bytes_per_second), limits.ping_pong);
+        let (brake, repeats) = (Brake::default(), Repeats::new(span));
+        Self { kernel, layout, limits, rate, brake, repeats, job: None }
+    }
+
+    /// Does one batch, or says why not. `desk` hands out the desk for a moment.
+    pub(crate) fn step(&mut self, desk: &dyn Fn(&mut dyn FnMut(&mut Desk))) -> Next {
+        let (mut stop, mut budget) = (false, 0);
+        desk(&mut |desk| {
+            if std::mem::take(&mut desk.changed) {
+                self.take_limits(&desk.limits);
+            }
+            (stop, budget) = (desk.stop, desk.budget);
+            if self.job.is_none() {
+                self.job = desk.waiting.pop_front().map(begin);
+            }
+        });
+        let Some(mut job) = self.job.take() else {
+            return if stop { Next::Done } else { Next::Idle };
+        };
+        let mut batch = Account::default();
+        let from = job.from;
+        let next = self.work(&mut job, stop, budget, &mut batch);
+        self.tell(job, from, &batch, desk);
+        next
+    }
+
+    fn take_limits(&mut self, limits: &Limits) {
+        if limits.bytes_per_second != self.limits.bytes_per_second {
+            self.rate.set_limit(limits.bytes_per_second);
+        }
+        self.repeats.set_span(limits.ping_pong);
+        self.brake.reset();
+        self.limits = limits.clone();
+    }
+
+    /// Writes down what a step did; a job that is not over goes on with the next step.
+    fn tell(
+        &mut self,
+        job: Job,
+        from: u64,
+        batch: &Account,
+        desk: &dyn Fn(&mut dyn FnMut(&mut Desk)),
+    ) {
+        let over = job.from >= job.action.range.end;
+        let outcome = over.then(|| job.outcome(self.kernel.now()));
+        desk(&mut |desk| {
+            desk.account.take_in(batch, job.from - from);
+            desk.budget = desk.budget.saturating_sub(batch.promoted + batch.demoted);
+            if batch.moved() > 0 {
+                let range = Range { start: from, end: job.from, ..job.action.range };
+                desk.moved.push(range);
+            }
+            if let Some(outcome) = outcome {
+                desk.account.actions += 1;
+                desk.outcomes.push(outcome);
+            }
+        });
+        self.job = (!over).then_some(job);
+    }
+
+    fn work(&mut self, job: &mut Job, stop: bool, budget: u64, account: &mut Account) -> Next {
+        let now = self.kernel.now();
+        let to = match job.action.kind {
+            ActionKind::Move(tier) => tier,
+            _ => return give_up(job, account, Cause::Unsupported),
+        };
+        if stop {
+            return give_up(job, account, Cause::Stopped);
+        }
+        let switch = self.limits.kill_switch.clone();
+        if switch.is_some_and(|path| self.kernel.exists(&path)) {
+            return give_up(job, account, Cause::Switched);
+        }
+        if usize::from(to.0) >= self.layout.tiers.len() {
+            return give_up(job, account, Cause::NoRoom);
+        }
+        let kernel = &mut self.kernel;
+        if let Some(until) = self.brake.until(now, self.limits.stalled, || kernel.stalled()) {
+            return Next::At(until);
+        }
+        if budget < PAGE_SIZE {
+            return Next::Idle;
+        }
+        let Some(pid) = self.kernel.pid_of(job.action.range.space) else {
+            return give_up(job, account, Cause::Gone);
+        };
+        self.batch(job, pid, to, budget, account)
+    }
+
+    /// The next batch of a job.
+    fn batch(
+        &mut self,
+        job: &mut Job,
+        pid: u32,
+        to: Tier,
+        budget: u64,
+        account: &mut Account,
+    ) -> Next {
+        let range = Range { start: job.from, end: batch_end(job), ..job.action.range };
+        let mut nodes = Vec::new();
+        let pages = pages(&range);
+        let addresses: Vec<u64> = pages.iter().map(|page| page.at).collect();
+        nodes.resize(addresses.len(), -libc::ENOENT);
+        if let Err(error) = self.kernel.locate(pid, &addresses, &mut nodes) {
+            return give_up(job, account, Cause::of_call(error.raw_os_error().unwrap_or(0)));
+        }
+        let there = |node: i32| self.layout.tier_of(node);
+        let wanted: Vec<Page> = pages
+            .iter()
+            .zip(&nodes)
+            .filter_map(|(page, node)| Some(Page { tier: there(*node)?, ..*page }))
+            .filter(|page| page.tier != to.0)
+            .collect();
+        let now = self.kernel.now();
+        let allowed = self.rate.allows(now);
+        let most = (allowed.min(budget) / PAGE_SIZE) as usize;
+        // All of a huge page moves, whatever part of it was ordered.
+        let huge = wanted.first().is_some_and(|page| self.kernel.is_huge(pid, page.at));
+        let cost = if huge { BATCH } else { wanted.len() as u64 * PAGE_SIZE };
+        if !wanted.is_empty() && (most == 0 || (huge && allowed < cost)) {
+            let enough = if huge { cost } else { cost.min(self.limits.bytes_per_second / 16) };
+            return Next::At(self.rate.when(now, enough.max(PAGE_SIZE)));
+        }
+        // Pages that the limit does not allow wait for the next batch.
+        let end = wanted.get(most).map_or(range.end, |page| page.at);
+        for (page, node) in pages.iter().zip(&nodes).filter(|(page, _)| page.at < end) {
+            match there(*node) {
+                Some(tier) if tier == to.0 => account.already += page.bytes,
+                Some(_) => continue,
+                None if *node >= 0 => job.fail(account, Cause::Unsupported, page.bytes),
+                None => {
+                    account.absent += page.bytes;
+                    continue;
+                }
+            }
+            job.met = true;
+        }
+        let now_wanted: Vec<Page> = wanted.into_iter().filter(|page| page.at < end).collect();
+        job.met |= !now_wanted.is_empty();
+        self.move_some(job, pid, (to, huge), now_wanted, account);
+        job.from = end;
+        Next::Go
+    }
+
+    /// Moves pages of a batch, as far as nothing speaks against it.
+    fn move_some(
+        &mut self,
+        job: &mut Job,
+        pid: u32,
+        (to, huge): (Tier, bool),
+        wanted: Vec<Page>,
+        account: &mut Account,
+    ) {
+        let (space, now) = (job.action.range.space, self.kernel.now());
+        let refused = |page: &Page| self.repeats.judge(space, page.at, now).refused;
+        let all = huge && wanted.iter().any(refused);
+        let (pages, free): (Vec<Page>, Vec<Page>) =
+            wanted.into_iter().partition(|page| all || refused(page));
+        let refused: u64 = pages.iter().map(|page| page.bytes).sum();
+        job.fail(account, Cause::PingPong, refused);
+        if free.is_empty() {
+            return;
+        }
+        let bytes: u64 = free.iter().map(|page| page.bytes).sum();
+        let needs = if huge { BATCH } else { free.len() as u64 * PAGE_SIZE };
+        let node = match self.room(to, needs) {
+            Ok(node) => node,
+            Err(cause) => return job.fail(account, cause, bytes),
+        };
+        if self.limits.dry_run {
+            return job.fail(account, Cause::DryRun, bytes);
+        }
+        let addresses: Vec<u64> = free.iter().map(|page| page.at).collect();
+        let carried = carry(&mut self.kernel, pid, &addresses, node);
+        account.calls += u64::from(carried.calls);
+        self.judge(job, (space, to, huge), &free, &carried, account);
+    }
+
+    /// Accounts for what became of the pages of a batch.
+    fn judge(
+        &mut self,
+        job: &mut Job,
+        (space, to, huge): (SpaceId, Tier, bool),
+        pages: &[Page],
+        carried: &Carried,
+        account: &mut Account,
+    ) {
+        let (end, mut moved) = (self.kernel.now(), 0);
+        for (page, fate) in pages.iter().zip(&carried.fates) {
+            match fate {
+                Fate::Absent => account.absent += page.bytes,
+                Fate::Failed(cause) => job.fail(account, *cause, page.bytes),
+                Fate::Moved => {
+                    let up = to.0 < page.tier;
+                    let verdict = self.repeats.judge(space, page.at, end);
+                    account.ping_pong += if verdict.second { page.bytes } else { 0 };
+                    let returned = verdict.was_promoted && !up;
+                    account.returned += if returned { page.bytes } else { 0 };
+                    *(if up { &mut account.promoted } else { &mut account.demoted }) += page.bytes;
+                    job.done += page.bytes;
+                    moved += PAGE_SIZE;
+                    if !huge {
+                        let whole = Range::new(space, page.at, page.at + PAGE_SIZE);
+                        self.repeats.note(&whole, end, up);
+                    }
+                }
+            }
+        }
+        if let Some(page) = pages.first().filter(|_| huge && moved > 0) {
+            let head = page.at & !(BATCH - 1);
+            let whole = Range::new(space, head, head + BATCH);
+            self.repeats.note(&whole, end, to.0 < page.tier);
+            account.carried += BATCH - moved;
+            moved = BATCH;
+        }
+        self.rate.spend(end, moved);
+    }
+
+    /// The node of a tier with most free, if so many bytes fit there.
+    fn room(&mut self, tier: Tier, bytes: u64) -> Result<Node, Cause> {
+        let mut best: Option<(u64, Node)> = None;
+        for (node, mark) in &self.layout.tiers[usize::from(tier.0)] {
+            let Some(memory) = self.kernel.memory(*node) else { continue };
+            let room = memory.free.saturating_sub(mark + self.limits.keep_free);
+            if best.is_none_or(|(most, _)| room > most) {
+                best = Some((room, *node));
+            }
+        }
+        match best {
+            None => Err(Cause::Offline),
+            Some((room, _)) if room < bytes => Err(Cause::NoRoom),
+            Some((_, node)) => Ok(node),
+        }
+    }
+}
+
+impl Job {
+    fn fail(&mut self, account: &mut Account, cause: Cause, bytes: u64) {
+        if bytes > 0 {
+            account.fail(cause, bytes);
+            *self.failed.entry(cause).or_default() += bytes;
+            self.met = true;
+        }
+    }
+}
+
+impl Account {
+    /// Takes in what a step did, with so many bytes that no longer wait.
+    fn take_in(&mut self, step: &Account, ended: u64) {
+        self.waiting -= ended;
+        self.promoted += step.promoted;
+        self.demoted += step.demoted;
+        self.already += step.already;
+        self.absent += step.absent;
+        step.failed.iter().for_each(|(cause, bytes)| self.fail(*cause, *bytes));
+        self.carried += step.carried;
+        self.ping_pong += step.ping_pong;
+        self.returned += step.returned;
+        self.calls += step.calls;
+    }
+}
+
+fn begin(action: Action) -> Job {
+    Job { from: action.range.start, action, done: 0, failed: BTreeMap::new(), met: false }
+}
+
+/// Nothing of what is left will be done.
+fn give_up(job: &mut Job, account: &mut Account, cause: Cause) -> Next {
+    let left = job.action.range.end - job.from;
+    job.fail(account, cause, left);
+    job.from = job.action.range.end;
+    Next::Go
+}
+
+/// A batch ends with a whole 2 MiB.
+fn batch_end(job: &Job) -> u64 {
+    let end = (job.from | (BATCH - 1)).saturating_add(1);
+    end.min(job.action.range.end)
+}
+
+/// The pages of a range. The first and the last may be in it by a part.
+fn pages(range: &Range) -> Vec<Page> {
+    let first = range.start & !(PAGE_SIZE - 1);
+    let page =
+        |at: u64| Page { at, bytes: range.end.min(at + PAGE_SIZE) - range.start.max(at), tier: 0 };
+    (first..range.end).step_by(PAGE_SIZE as usize).map(page).collect()
+}
+
+#[cfg(test)]
+mod tests;

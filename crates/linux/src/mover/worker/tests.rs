@@ -1,0 +1,357 @@
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tierscope_core::ActionId;
+
+use super::super::fake::{Fake, page};
+use super::*;
+
+/// A worker on toy numbers: node 0 is fast, node 1 slow.
+struct Bench {
+    worker: Worker<Fake>,
+    desk: RefCell<Desk>,
+    actions: u64,
+}
+
+impl Bench {
+    fn new(fake: Fake, limits: Limits) -> Self {
+        let tiers = vec![vec![(Node(0), 0)], vec![(Node(1), 0)]];
+        let worker = Worker::new(fake, Layout { tiers }, limits.clone());
+        let desk = RefCell::new(Desk { limits, budget: u64::MAX, ..Desk::default() });
+        Self { worker, desk, actions: 0 }
+    }
+
+    fn order_bytes(&mut self, start: u64, end: u64, kind: ActionKind) {
+        let range = Range::new(SpaceId(0), start, end);
+        let id = ActionId(self.actions);
+        self.actions += 1;
+        let desk = self.desk.get_mut();
+        desk.waiting.push_back(Action { id, after: None, range, kind });
+        desk.account.submitted += range.bytes();
+        desk.account.waiting += range.bytes();
+    }
+
+    fn order(&mut self, pages: std::ops::Range<u64>, tier: u8) {
+        self.order_bytes(page(pages.start), page(pages.end), ActionKind::Move(Tier(tier)));
+    }
+
+    fn step(&mut self) -> Next {
+        let desk = &self.desk;
+        let next = self.worker.step(&|with| with(&mut desk.borrow_mut()));
+        let account = &self.desk.borrow().account;
+        assert!(account.adds_up(), "{account:?}");
+        next
+    }
+
+    /// Steps until there is nothing to do, letting time pass as asked.
+    fn run(&mut self) -> Account {
+        for _ in 0..100_000 {
+            match self.step() {
+                Next::Go => {}
+                Next::At(Time::NEVER) => panic!("it would never go on"),
+                Next::At(time) => self.worker.kernel.now = self.worker.kernel.now.max(time.0),
+                Next::Idle | Next::Done => return self.account(),
+            }
+        }
+        panic!("it never ends");
+    }
+
+    fn account(&self) -> Account {
+        self.desk.borrow().account.clone()
+    }
+
+    fn outcomes(&mut self) -> Vec<(u64, u64, Option<Failure>)> {
+        let outcomes = std::mem::take(&mut self.desk.get_mut().outcomes);
+        outcomes.iter().map(|o| (o.done >> 12, o.failed >> 12, o.why)).collect()
+    }
+}
+
+fn pages_of(bytes: u64) -> u64 {
+    bytes >> 12
+}
+
+// Ten pages on the slow node, of which four are ordered up, and then six down: two are down already.
+#[test]
+fn what_is_ordered_is_moved_and_accounted_for() {
+    let mut bench = Bench::new(Fake::with_pages(10, 1), Limits::default());
+    bench.order(0..4, 0);
+    bench.run();
+    bench.order(0..6, 1);
+    let account = bench.run();
+    assert_eq!([account.promoted, account.demoted, account.already].map(pages_of), [4, 4, 2]);
+    assert_eq!([account.ping_pong, account.returned].map(pages_of), [4, 4]);
+    assert_eq!(bench.outcomes(), [(4, 0, None), (4, 0, None)]);
+    assert_eq!(bench.worker.kernel.on(1), 10);
+    assert_eq!(account.actions, 2);
+}
+
+#[test]
+fn every_cause_is_told() {
+    let mut fake = Fake::with_pages(8, 1);
+    fake.pin(0);
+    fake.share(1);
+    fake.share(2);
+    fake.free_page(3);
+    let mut bench = Bench::new(fake, Limits::default());
+    bench.order(0..8, 0);
+    let account = bench.run();
+    let expected = [(Cause::Shared, 2 << 12), (Cause::Busy, 1 << 12)];
+    assert_eq!(account.failed, expected.into());
+    assert_eq!((pages_of(account.promoted), pages_of(account.absent)), (4, 1));
+    assert_eq!(bench.outcomes(), [(4, 3, Some(Failure::Shared))]);
+    // Nothing is there at all.
+    bench.order(100..103, 0);
+    bench.run();
+    assert_eq!(bench.outcomes(), [(0, 0, Some(Failure::Unmapped))]);
+    bench.order_bytes(page(4), page(5), ActionKind::Split);
+    bench.run();
+    assert_eq!(bench.outcomes(), [(0, 1, Some(Failure::Unsupported))]);
+    // A tier that is not there.
+    bench.order(4..5, 7);
+    bench.run();
+    assert_eq!(bench.outcomes(), [(0, 1, Some(Failure::NoRoom))]);
+}
+
+// The target ends after 700 of 2048 pages: what had moved stands, the rest failed.
+#[test]
+fn a_target_that_exits_in_mid_move_leaves_an_exact_account() {
+    let mut fake = Fake::with_pages(2048, 1);
+    fake.dies_after = Some(512);
+    let mut bench = Bench::new(fake, Limits::default());
+    bench.order(0..1024, 0);
+    bench.order(1024..2048, 0);
+    let account = bench.run();
+    assert_eq!(pages_of(account.promoted), 512);
+    assert_eq!(account.failed, [(Cause::Gone, 1536 << 12)].into());
+    assert_eq!(bench.outcomes(), [(512, 512, Some(Failure::Gone)), (0, 1024, Some(Failure::Gone))]);
+}
+
+#[test]
+fn a_node_going_offline_fails_what_is_left() {
+    let mut bench = Bench::new(Fake::with_pages(1024, 1), Limits::default());
+    bench.order(0..1024, 0);
+    assert_eq!(bench.step(), Next::Go);
+    bench.worker.kernel.offline = Some(0);
+    let account = bench.run();
+    assert_eq!((pages_of(account.promoted), account.failed[&Cause::Offline]), (512, 512 << 12));
+}
+
+// Room for 100 pages, of which 40 are to stay free: the batch of 50 fits, the next one does not.
+#[test]
+fn so_many_bytes_stay_free() {
+    let mut fake = Fake::with_pages(100, 1);
+    fake.room[0] = 100;
+    let mut bench = Bench::new(fake, Limits { keep_free: 40 << 12, ..Limits::default() });
+    bench.order(0..50, 0);
+    bench.order(50..61, 0);
+    bench.order(61..71, 0);
+    bench.run();
+    assert_eq!(bench.outcomes(), [(50, 0, None), (0, 11, Some(Failure::NoRoom)), (10, 0, None)]);
+}
+
+#[test]
+fn the_kill_switch_ends_a_move_within_two_mebibytes() {
+    let switch = PathBuf::from("/run/stop");
+    let limits = Limits { kill_switch: Some(switch.clone()), ..Limits::default() };
+    let mut bench = Bench::new(Fake::with_pages(2048, 1), limits);
+    bench.order(0..2048, 0);
+    assert_eq!(bench.step(), Next::Go);
+    bench.worker.kernel.files.insert(switch);
+    let account = bench.run();
+    assert_eq!((pages_of(account.promoted), account.failed[&Cause::Switched]), (512, 1536 << 12));
+}
+
+#[test]
+fn stopping_leaves_the_rest_alone() {
+    let mut bench = Bench::new(Fake::with_pages(2048, 1), Limits::default());
+    bench.order(0..1024, 0);
+    bench.order(1024..2048, 0);
+    bench.step();
+    bench.desk.get_mut().stop = true;
+    let account = bench.run();
+    assert_eq!(account.failed, [(Cause::Stopped, 1536 << 12)].into());
+    assert_eq!((account.waiting, bench.step()), (0, Next::Done));
+}
+
+#[test]
+fn a_dry_run_moves_nothing() {
+    let limits = Limits { dry_run: true, ..Limits::default() };
+    let mut bench = Bench::new(Fake::with_pages(8, 1), limits);
+    bench.worker.kernel.put(0, 0);
+    bench.order(0..8, 0);
+    let account = bench.run();
+    assert_eq!((pages_of(account.already), account.failed[&Cause::DryRun]), (1, 7 << 12));
+    assert_eq!((account.calls, bench.worker.kernel.on(1)), (0, 7));
+}
+
+#[test]
+fn under_pressure_it_waits() {
+    let mut bench = Bench::new(Fake::with_pages(8, 1), Limits::default());
+    bench.worker.kernel.stalled = 0.5;
+    bench.order(0..8, 0);
+    assert_eq!(bench.step(), Next::At(Time(500_000_000)));
+    assert_eq!(bench.account().waiting, 8 << 12);
+    bench.worker.kernel.now = 500_000_000;
+    bench.worker.kernel.stalled = 0.01;
+    assert_eq!(pages_of(bench.run().promoted), 8);
+}
+
+#[test]
+fn new_limits_hold_from_the_next_batch_on() {
+    let mut bench = Bench::new(Fake::with_pages(8, 1), Limits::default());
+    bench.order(0..4, 0);
+    bench.run();
+    let desk = bench.desk.get_mut();
+    desk.limits.dry_run = true;
+    desk.changed = true;
+    bench.order(4..8, 0);
+    assert_eq!(bench.run().failed[&Cause::DryRun], 4 << 12);
+}
+
+// Up, down, and up again within a minute is once too often; a minute later it is not.
+#[test]
+fn pages_do_not_move_to_and_fro() {
+    let mut bench = Bench::new(Fake::with_pages(4, 1), Limits::default());
+    for tier in [0, 1, 0] {
+        bench.order(0..4, tier);
+        bench.run();
+    }
+    assert_eq!(bench.account().failed[&Cause::PingPong], 4 << 12);
+    bench.worker.kernel.now += 62_000_000_000;
+    bench.order(0..4, 0);
+    assert_eq!(pages_of(bench.run().promoted), 8);
+}
+
+// One page of a huge one is ordered: all of it moves, and the limit knows.
+#[test]
+fn a_huge_page_moves_whole() {
+    let mut fake = Fake::with_pages(1024, 1);
+    fake.huge.insert(page(512));
+    let limits = Limits { bytes_per_second: 2 << 20, ..Limits::default() };
+    let mut bench = Bench::new(fake, limits);
+    bench.order(600..601, 0);
+    let account = bench.run();
+    assert_eq!((pages_of(account.promoted), pages_of(account.carried)), (1, 511));
+    assert_eq!(bench.worker.kernel.on(0), 512);
+    let before = bench.worker.kernel.now;
+    bench.order(0..1, 0);
+    bench.run();
+    assert!(bench.worker.kernel.now - before >= 900_000_000, "the limit knows of all 2 MiB");
+}
+
+#[test]
+fn a_budget_that_is_used_up_waits_for_the_next_submission() {
+    let mut bench = Bench::new(Fake::with_pages(8, 1), Limits::default());
+    bench.desk.get_mut().budget = 3 << 12;
+    bench.order(0..8, 0);
+    assert_eq!(pages_of(bench.run().promoted), 3);
+    bench.desk.get_mut().budget = u64::MAX;
+    assert_eq!(pages_of(bench.run().promoted), 8);
+}
+
+#[test]
+fn parts_of_pages_are_accounted_for_by_the_byte() {
+    let mut bench = Bench::new(Fake::with_pages(4, 1), Limits::default());
+    bench.order_bytes(page(0) + 100, page(2) + 50, ActionKind::Move(Tier(0)));
+    let account = bench.run();
+    assert_eq!((account.promoted, bench.worker.kernel.on(0)), (2 * 4096 - 50, 3));
+}
+
+/// The most bytes that lie in one second, if each call's bytes went when it is worst.
+fn most_in_a_second(moves: &[(u64, u64, u64)]) -> u64 {
+    let second = 1_000_000_000;
+    let in_second = |from: u64| -> u64 {
+        let within = moves.iter().filter(|(start, end, _)| *start < from + second && *end >= from);
+        within.map(|(.., bytes)| bytes).sum()
+    };
+    let starts = moves.iter().flat_map(|(start, end, _)| [*start, end.saturating_sub(second - 1)]);
+    starts.map(in_second).max().unwrap_or(0)
+}
+
+// 64 MiB at 8 MiB a second take seven seconds, and no second holds more.
+#[test]
+fn the_limit_is_used_and_never_exceeded() {
+    let limits = Limits { bytes_per_second: 8 << 20, ..Limits::default() };
+    let mut bench = Bench::new(Fake::with_pages(16384, 1), limits);
+    bench.order(0..16384, 0);
+    assert_eq!(bench.run().promoted, 64 << 20);
+    assert!(most_in_a_second(&bench.worker.kernel.moves) <= 8 << 20);
+    let seconds = bench.worker.kernel.now as f64 / 1e9;
+    assert!((7.0..9.5).contains(&seconds), "{seconds}");
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Order(u64, u64, u8),
+    Pin(u64),
+    Share(u64),
+    Free(u64),
+    Gone,
+    Offline,
+    Limit(u64),
+    Pause(u64),
+    Steps(u8),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let page = 0u64..2000;
+    prop_oneof![
+        8 => (page.clone(), 1u64..900, 0u8..3).prop_map(|(at, count, tier)| Event::Order(at, count, tier)),
+        1 => page.clone().prop_map(Event::Pin),
+        1 => page.clone().prop_map(Event::Share),
+        1 => page.prop_map(Event::Free),
+        1 => Just(Event::Gone),
+        1 => Just(Event::Offline),
+        1 => (2u64..64).prop_map(|mib| Event::Limit(mib << 20)),
+        2 => (1u64..3000).prop_map(Event::Pause),
+        8 => (1u8..6).prop_map(Event::Steps),
+    ]
+}
+
+proptest! {
+    // Whatever happens while pages move: every byte submitted is accounted for once (each step checks), what
+    // moved is where the account says, every action has one outcome, and no second holds too much.
+    #[test]
+    fn nothing_is_lost_or_counted_twice(events in prop::collection::vec(event(), 1..40)) {
+        let mut fake = Fake::with_pages(1500, 1);
+        fake.huge.insert(page(512));
+        let limit = 16 << 20;
+        let limits = Limits { bytes_per_second: limit, ping_pong: Duration::from_secs(3), ..Limits::default() };
+        let mut bench = Bench::new(fake, limits);
+        let mut most = limit;
+        for event in events {
+            match event {
+                Event::Order(at, count, tier) => bench.order(at..at + count, tier),
+                Event::Pin(at) => bench.worker.kernel.pin(at),
+                Event::Share(at) => bench.worker.kernel.share(at),
+                Event::Free(at) => bench.worker.kernel.free_page(at),
+                Event::Gone => bench.worker.kernel.gone = true,
+                Event::Offline => bench.worker.kernel.offline = Some(0),
+                Event::Limit(bytes) => {
+                    let desk = bench.desk.get_mut();
+                    desk.limits.bytes_per_second = bytes;
+                    desk.changed = true;
+                    most = most.max(bytes);
+                }
+                Event::Pause(millis) => bench.worker.kernel.now += millis * 1_000_000,
+                Event::Steps(count) => for _ in 0..count {
+                    if let Next::At(time) = bench.step() {
+                        bench.worker.kernel.now = bench.worker.kernel.now.max(time.0);
+                    }
+                },
+            }
+        }
+        let account = bench.run();
+        prop_assert_eq!(account.waiting, 0);
+        prop_assert_eq!(bench.desk.borrow().outcomes.len() as u64, bench.actions);
+        let done: u64 = bench.desk.borrow().outcomes.iter().map(|o| o.done).sum();
+        prop_assert_eq!(done, account.promoted + account.demoted);
+        let failed: u64 = bench.desk.borrow().outcomes.iter().map(|o| o.failed).sum();
+        prop_assert_eq!(failed, account.failures());
+        let bytes: u64 = bench.worker.kernel.moves.iter().map(|(.., bytes)| bytes).sum();
+        prop_assert_eq!(bytes, account.moved());
+        prop_assert!(most_in_a_second(&bench.worker.kernel.moves) <= most);
+    }
+}

@@ -1,0 +1,294 @@
+//! Sampled accesses by perf_event: Intel PEBS, AMD IBS, and page faults where there is neither.
+//!
+//! Events are open on every CPU, for all processes; samples of processes that are not watched are left out
+//! when the rings are read. What the kernel had no room for is counted.
+
+mod event;
+mod ring;
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tierscope_core::{Access, Addr, Error, ErrorKind, Lost, Result, Sample, Samples, SpaceId};
+
+pub use event::Source;
+pub use ring::{Besides, Record, parse};
+
+use crate::mover::kernel::Roll;
+
+/// Data pages of a ring: 512 KiB hold 9000 samples, two seconds at 5 kHz.
+const PAGES: usize = 128;
+/// Samples a second and CPU where nothing is said: the Telescope article's moderate setting.
+pub const FREQUENCY: u64 = 5000;
+
+/// `struct perf_event_mmap_page`: where the words are that a reader needs.
+const HEAD: usize = 1024;
+const TAIL: usize = 1032;
+/// Addresses above are the kernel's.
+const USER_END: u64 = 1 << 56;
+
+/// One event on one CPU.
+#[derive(Debug)]
+struct Ring {
+    memory: NonNull<u8>,
+    bytes: usize,
+    page: usize,
+    fd: OwnedFd,
+    access: Access,
+}
+
+// SAFETY: the mapping belongs to the ring alone, and is used by whoever has it exclusively.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    fn map(fd: OwnedFd, access: Access) -> io::Result<Self> {
+        let page = rustix::param::page_size();
+        let bytes = (PAGES + 1) * page;
+        // SAFETY: a new mapping, wherever the kernel likes.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if memory == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::Other)?;
+        Ok(Self { memory, bytes, page, fd, access })
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: the word lies in the first page, is aligned, and both sides use it atomically.
+        unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(at).cast()) }
+    }
+
+    /// What came since the last call, in one row.
+    fn take(&mut self, row: &mut Vec<u8>) {
+        let head = self.word(HEAD).load(Ordering::Acquire);
+        let tail = self.word(TAIL).load(Ordering::Relaxed);
+        // SAFETY: the data pages follow the first one; up to `tail` + their size the kernel writes nothing
+        // before it is told that this has been read.
+        let data = unsafe {
+            std::slice::from_raw_parts(self.memory.as_ptr().add(self.page), PAGES * self.page)
+        };
+        ring::piece(data, tail, head, row);
+        self.word(TAIL).store(head, Ordering::Release);
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped so, and nobody has a part of it.
+        unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };
+        let _ = &self.fd;
+    }
+}
+
+/// Samples of watched processes.
+pub struct PerfSamples {
+    rings: Vec<Ring>,
+    roll: Roll,
+    row: Vec<u8>,
+    besides: Besides,
+}
+
+impl PerfSamples {
+    /// Opens `source` on every CPU that is online, with so many samples a second and CPU.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Permission`] without CAP_PERFMON; [`ErrorKind::Missing`] if the event is not there.
+    pub(crate) fn open(source: Source, frequency: u64, roll: Roll) -> Result<Self> {
+        let mut rings = Vec::new();
+        for cpu in online(Path::new("/sys")) {
+            for event in source.events(Path::new("/sys")) {
+                let fd = event.open(cpu, frequency).map_err(|e| refused(source, &e))?;
+                rings.push(Ring::map(fd, event.access).map_err(|e| refused(source, &e))?);
+            }
+        }
+        Ok(Self { rings, roll, row: Vec::new(), besides: Besides::default() })
+    }
+
+    /// What was lost and throttled since it was opened.
+    #[must_use]
+    pub fn besides(&self) -> Besides {
+        self.besides
+    }
+}
+
+impl Samples for PerfSamples {
+    fn drain(&mut self, out: &mut Vec<Sample>) -> Lost {
+        let members = self.roll.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let space = |pid: u32| -> Option<SpaceId> {
+            members.iter().find(|member| member.pid == pid).map(|member| member.space)
+        };
+        let (first, mut lost) = (out.len(), 0);
+        for ring in &mut self.rings {
+            ring.take(&mut self.row);
+            let access = ring.access;
+            let besides = parse(&self.row, |record| {
+                // The hardware does not always know the address; the kernel's are nobody's.
+                let known = record.address != 0 && record.address < USER_END;
+                if let Some(space) = space(record.pid).filter(|_| known) {
+                    out.push(Sample {
+                        time: record.time,
+                        at: Addr { space, at: record.address },
+                        access: record.access.unwrap_or(access),
+                        core: record.cpu,
+                        tier: None,
+                    });
+                }
+            });
+            lost += besides.lost + u64::from(besides.broken > 0);
+            self.besides.throttled += besides.throttled;
+            self.besides.broken += besides.broken;
+        }
+        self.besides.lost += lost;
+        out[first..].sort_by_key(|sample| sample.time);
+        Lost(lost)
+    }
+}
+
+/// CPUs that are online.
+fn online(sys: &Path) -> Vec<u32> {
+    let text = std::fs::read_to_string(sys.join("devices/system/cpu/online")).unwrap_or_default();
+    let span = |part: &str| {
+        let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?.min(1 << 16))
+    };
+    text.split(',').filter_map(span).flatten().collect()
+}
+
+fn refused(source: Source, error: &io::Error) -> Error {
+    let what = match source {
+        Source::Precise => "cannot sample loads and stores (PEBS)",
+        Source::Ibs => "cannot sample operations (IBS)",
+        Source::Faults => "cannot sample page faults",
+    };
+    let (kind, remedy) = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            (ErrorKind::Permission, "run as root, or with CAP_PERFMON; see perf_event_paranoid")
+        }
+        Some(libc::EMFILE | libc::ENFILE) => {
+            (ErrorKind::Other, "raise the limit of open files with `ulimit -n`")
+        }
+        Some(libc::EBUSY) => (ErrorKind::Missing, "end who else uses the PMU (NMI watchdog, perf)"),
+        _ => (ErrorKind::Missing, "choose a policy that works on ACCESSED bits"),
+    };
+    Error::new(kind, what).cause(error).remedy(remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::mover::kernel::Member;
+
+    #[test]
+    fn cpus_are_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("devices/system/cpu/online");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "0-2,5\n").unwrap();
+        assert_eq!(online(dir.path()), [0, 1, 2, 5]);
+        assert!(online(Path::new("/no/such")).is_empty());
+    }
+
+    fn open(pid: u32) -> Option<PerfSamples> {
+        let roll = Roll::default();
+        roll.lock().unwrap().push(Member { space: SpaceId(4), pid, started: 0 });
+        PerfSamples::open(Source::Faults, 0, roll)
+            .inspect_err(|error| eprintln!("skipped: {error}"))
+            .ok()
+    }
+
+    /// Fresh pages, and the addresses of those that are then touched: every third.
+    fn touch(pages: usize) -> (rustix::mm::MapFlags, BTreeSet<u64>) {
+        let flags = rustix::mm::MapFlags::PRIVATE;
+        let bytes = pages * 4096;
+        // SAFETY: a new mapping of our own, never used but here.
+        let memory = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                bytes,
+                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+                flags,
+            )
+        }
+        .unwrap();
+        // Whole pages of 2 MiB would fault once for all.
+        // SAFETY: advice about that mapping.
+        unsafe { libc::madvise(memory, bytes, libc::MADV_NOHUGEPAGE) };
+        let mut touched = BTreeSet::new();
+        for page in (0..pages).step_by(3) {
+            // SAFETY: inside of the mapping.
+            unsafe { memory.cast::<u8>().add(page * 4096).write_volatile(1) };
+            touched.insert(memory as u64 + page as u64 * 4096);
+        }
+        (flags, touched)
+    }
+
+    // Every page fault of ours is there, each page once, and no page that was not touched.
+    #[test]
+    fn faults_of_our_own_come_through_the_ring() {
+        let Some(mut samples) = open(std::process::id()) else { return };
+        let mut out = Vec::new();
+        samples.drain(&mut out);
+        let (_, touched) = touch(900);
+        out.clear();
+        let lost = samples.drain(&mut out);
+        let seen: Vec<u64> = out.iter().map(|sample| sample.at.at & !4095).collect();
+        let ours: Vec<u64> = seen.into_iter().filter(|page| touched.contains(page)).collect();
+        assert_eq!((ours.iter().copied().collect::<BTreeSet<u64>>(), lost), (touched, Lost(0)));
+        assert_eq!(ours.len(), 300);
+        assert!(out.iter().all(|sample| sample.at.space == SpaceId(4)));
+        assert!(out.is_sorted_by_key(|sample| sample.time));
+    }
+
+    /// This thread stays on the first CPU that it may run on.
+    fn stay() {
+        let mut set = rustix::thread::sched_getaffinity(None).unwrap();
+        let first = (0..1024).find(|cpu| set.is_set(*cpu)).unwrap();
+        set.clear();
+        set.set(first);
+        rustix::thread::sched_setaffinity(None, &set).unwrap();
+    }
+
+    // A ring that nobody reads fills up: 9362 samples of 56 bytes. How many more came is told with the next that
+    // finds room.
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        stay();
+        let Some(mut samples) = open(std::process::id()) else { return };
+        let (mut seen, mut lost, mut touched) = (0, 0, 0);
+        for pages in [60_000, 300] {
+            let (_, some) = touch(pages);
+            let mut out = Vec::new();
+            lost += samples.drain(&mut out).0;
+            seen += out.iter().filter(|sample| some.contains(&(sample.at.at & !4095))).count();
+            touched += some.len();
+        }
+        assert!(seen < touched && lost > 0, "{seen} of {touched}, {lost} lost");
+        // Faults of other tests beside this one may be lost as well.
+        assert!(seen as u64 + lost >= touched as u64, "{seen} of {touched}, {lost} lost");
+        assert_eq!(samples.besides().lost, lost);
+    }
+
+    #[test]
+    fn other_processes_are_left_out() {
+        let Some(mut samples) = open(1 << 30) else { return };
+        touch(30);
+        let mut out = Vec::new();
+        samples.drain(&mut out);
+        assert_eq!(out, []);
+    }
+}

@@ -1,0 +1,223 @@
+//! Records of perf's ring buffer (include/uapi/linux/perf_event.h: `enum perf_event_type`).
+
+use tierscope_core::{Access, Time};
+
+/// What each sample holds, in this order: PERF_SAMPLE_TID, TIME, ADDR, CPU, DATA_SRC.
+pub(super) const SAMPLE: u64 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 7 | 1 << 15;
+
+const HEADER: usize = 8;
+const LOST: u32 = 2;
+const THROTTLE: u32 = 5;
+const SAMPLED: u32 = 9;
+const LOST_SAMPLES: u32 = 13;
+
+/// `mem_op` of a sample's data source.
+const OP_LOAD: u64 = 1 << 1;
+const OP_STORE: u64 = 1 << 2;
+
+/// A sample as it stands in the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The process (thread group).
+    pub pid: u32,
+    /// Time of the clock that the event was opened with.
+    pub time: Time,
+    /// Linear address; 0 where the hardware did not know.
+    pub address: u64,
+    /// The CPU.
+    pub cpu: u32,
+    /// Load or store, where the source of the data tells.
+    pub access: Option<Access>,
+}
+
+/// What was in a piece of the buffer besides samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Besides {
+    /// Records that the kernel had no room for.
+    pub lost: u64,
+    /// Times that it sampled less for a while, to spare the machine.
+    pub throttled: u64,
+    /// Bytes at the end that are no record: nothing behind them was read.
+    pub broken: usize,
+}
+
+/// Hands every sample to `sample`. Records that are not known are passed over.
+pub fn parse(bytes: &[u8], mut sample: impl FnMut(Record)) -> Besides {
+    let (mut besides, mut at) = (Besides::default(), 0);
+    while at < bytes.len() {
+        let record = &bytes[at..];
+        let size = u16_at(record, 6).map_or(0, usize::from);
+        if size < HEADER || size > record.len() {
+            besides.broken = record.len();
+            break;
+        }
+        let body = &record[HEADER..size];
+        match u32_at(record, 0) {
+            Some(SAMPLED) => {
+                if let Some(read) = read_sample(body) {
+                    sample(read);
+                }
+            }
+            // Its number, then how many.
+            Some(LOST) => add(&mut besides.lost, u64_at(body, 8)),
+            Some(LOST_SAMPLES) => add(&mut besides.lost, u64_at(body, 0)),
+            Some(THROTTLE) => besides.throttled += 1,
+            _ => {}
+        }
+        at += size;
+    }
+    besides
+}
+
+fn add(sum: &mut u64, more: Option<u64>) {
+    *sum = sum.saturating_add(more.unwrap_or(0));
+}
+
+fn read_sample(body: &[u8]) -> Option<Record> {
+    let source = u64_at(body, 32)?;
+    Some(Record {
+        pid: u32_at(body, 0)?,
+        time: Time(u64_at(body, 8)?),
+        address: u64_at(body, 16)?,
+        cpu: u32_at(body, 24)?,
+        access: match source & 31 {
+            op if op & OP_STORE != 0 => Some(Access::Store),
+            op if op & OP_LOAD != 0 => Some(Access::Load),
+            _ => None,
+        },
+    })
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// A piece of a ring of `data`, from `tail` to `head` of all that was ever written: in one row. More than the
+/// ring holds was overwritten and is left out.
+pub(super) fn piece(data: &[u8], tail: u64, head: u64, out: &mut Vec<u8>) {
+    out.clear();
+    let size = data.len() as u64;
+    let bytes = head.wrapping_sub(tail).min(size);
+    let from = (tail % size) as usize;
+    let first = (bytes as usize).min(data.len() - from);
+    out.extend_from_slice(&data[from..from + first]);
+    out.extend_from_slice(&data[..bytes as usize - first]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+        let mut out = kind.to_ne_bytes().to_vec();
+        out.extend([0, 0]);
+        out.extend(((HEADER + body.len()) as u16).to_ne_bytes());
+        out.extend(body);
+        out
+    }
+
+    fn sampled(pid: u32, time: u64, address: u64, cpu: u32, source: u64) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.extend(pid.to_ne_bytes());
+        body.extend((pid + 1).to_ne_bytes());
+        body.extend(time.to_ne_bytes());
+        body.extend(address.to_ne_bytes());
+        body.extend(cpu.to_ne_bytes());
+        body.extend(0u32.to_ne_bytes());
+        body.extend(source.to_ne_bytes());
+        record(SAMPLED, &body)
+    }
+
+    fn all(bytes: &[u8]) -> (Vec<Record>, Besides) {
+        let mut records = Vec::new();
+        let besides = parse(bytes, |record| records.push(record));
+        (records, besides)
+    }
+
+    #[test]
+    fn samples_are_read_and_losses_counted() {
+        let lost = [7u64.to_ne_bytes(), 3u64.to_ne_bytes()].concat();
+        let bytes = [
+            sampled(5, 100, 0x7000, 1, OP_STORE),
+            record(LOST, &lost),
+            record(77, &[1; 8]),
+            record(LOST_SAMPLES, &2u64.to_ne_bytes()),
+            record(THROTTLE, &[0; 24]),
+            sampled(6, 200, 0, 0, 1),
+        ]
+        .concat();
+        let (records, besides) = all(&bytes);
+        let first = Record {
+            pid: 5,
+            time: Time(100),
+            address: 0x7000,
+            cpu: 1,
+            access: Some(Access::Store),
+        };
+        assert_eq!((records[0], records[1].access, records.len()), (first, None, 2));
+        assert_eq!(besides, Besides { lost: 5, throttled: 1, broken: 0 });
+    }
+
+    #[test]
+    fn what_is_no_record_ends_the_piece() {
+        let mut bytes = sampled(5, 100, 0x7000, 1, OP_LOAD);
+        bytes.extend([9, 0, 0, 0, 0, 0, 4, 0]);
+        bytes.extend(sampled(5, 100, 0x7000, 1, OP_LOAD));
+        let (records, besides) = all(&bytes);
+        assert_eq!((records.len(), besides.broken), (1, 56));
+        assert_eq!(all(&bytes[..20]).1.broken, 20);
+        assert_eq!(all(&record(SAMPLED, &[0; 8])), (vec![], Besides::default()));
+    }
+
+    /// The corpus of `fuzz/fuzz_targets/perf_ring.rs`.
+    #[test]
+    fn the_fuzz_corpus_does_no_harm() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/perf_ring");
+        let mut files = 0;
+        for file in std::fs::read_dir(corpus).unwrap() {
+            all(&std::fs::read(file.unwrap().path()).unwrap());
+            files += 1;
+        }
+        assert!(files > 0);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let (_, besides) = all(&bytes);
+            prop_assert!(besides.broken <= bytes.len());
+        }
+
+        // Samples written round a ring of 256 bytes come out in order, wherever it wraps.
+        #[test]
+        fn a_ring_is_read_as_a_row(start in 0u64..1_000_000, counts in prop::collection::vec(0usize..6, 1..20)) {
+            let mut ring = vec![0; 256];
+            let (mut tail, mut number, mut row) = (start, 0u64, Vec::new());
+            for count in counts {
+                let (mut head, first) = (tail, number);
+                for _ in 0..count.min(5) {
+                    for byte in sampled(1, number, 0x1000, 0, OP_LOAD) {
+                        ring[(head % 256) as usize] = byte;
+                        head += 1;
+                    }
+                    number += 1;
+                }
+                piece(&ring, tail, head, &mut row);
+                let (records, besides) = all(&row);
+                prop_assert_eq!(besides, Besides::default());
+                let times: Vec<u64> = records.iter().map(|record| record.time.0).collect();
+                prop_assert_eq!(times, (first..number).collect::<Vec<_>>());
+                tail = head;
+            }
+        }
+    }
+}

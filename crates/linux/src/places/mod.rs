@@ -1,0 +1,349 @@
+//! Which page is in which tier, as the kernel says when asked (`move_pages` without nodes).
+//!
+//! Blocks of 2 MiB are asked about one by one, when somebody wants to know and what is known is old, and
+//! round and round in between, for a share of a CPU. Pages are never listed; a block whose pages are all in
+//! one tier takes a few bytes. Where our own mover was is looked at anew.
+
+mod numbers;
+mod row;
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use tierscope_core::{
+    Addr, Backing, Mappings, PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Range, Tier, TierUse,
+    Time,
+};
+
+use crate::mover::Layout;
+use crate::mover::kernel::Kernel;
+use numbers::Numbers;
+use row::{BLOCK, NOWHERE, PAGES, Row, TIERS};
+
+/// Of ranges up to this size nothing known is older than [`FRESH`].
+const SMALL: u64 = 128 << 20;
+/// In hundredths of a second.
+const FRESH: u32 = 100;
+/// Share of a CPU for going round: 1/50.
+const SHARE: u32 = 50;
+/// Blocks asked about between two refreshes at most: 64 GiB, 0.3 s at 20 µs a block.
+const MOST_LOOKS: u32 = 32_768;
+/// Mappings of more blocks are reservations: 16 TiB.
+const MOST_BLOCKS: u64 = 1 << 23;
+
+/// The map. Who looks at it is one thread.
+pub(crate) struct Places<K> {
+    tiers: Vec<TierUse>,
+    capacity: Vec<Option<u64>>,
+    keep_free: u64,
+    inner: RefCell<Inner<K>>,
+}
+
+struct Inner<K> {
+    kernel: K,
+    layout: Layout,
+    /// By range.
+    rows: Vec<Row>,
+    /// Number of the first page, and index into `rows`; by number.
+    by_page: Vec<(u32, usize)>,
+    numbers: Numbers,
+    begun: Time,
+    /// Looks that are left before the next refresh.
+    looks: u32,
+    /// Where going round goes on: row and block.
+    hand: (usize, usize),
+    /// Until when going round has its share.
+    rested: Time,
+}
+
+impl<K: Kernel> Places<K> {
+    pub(crate) fn new(kernel: K, layout: Layout, capacity: Vec<Option<u64>>) -> Self {
+        let begun = kernel.now();
+        let inner = Inner {
+            kernel,
+            layout,
+            rows: Vec::new(),
+            by_page: Vec::new(),
+            numbers: Numbers::default(),
+            begun,
+            looks: MOST_LOOKS,
+            hand: (0, 0),
+            rested: begun,
+        };
+        let mut places =
+            Self { tiers: Vec::new(), capacity, keep_free: 0, inner: RefCell::new(inner) };
+        places.count_tiers();
+        places
+    }
+
+    /// Bytes that stay free on a node whatever a policy wants.
+    pub(crate) fn set_keep_free(&mut self, bytes: u64) {
+        self.keep_free = bytes;
+    }
+
+    /// What is mapped from now on.
+    pub(crate) fn map(&mut self, mappings: &Mappings) {
+        self.inner.get_mut().map(mappings);
+    }
+
+    /// Some time has passed, and pages of `moved` have moved.
+    pub(crate) fn refresh(&mut self, moved: &[Range]) {
+        let inner = self.inner.get_mut();
+        inner.looks = MOST_LOOKS;
+        moved.iter().for_each(|range| inner.outdate(range));
+        inner.go_round();
+        self.count_tiers();
+    }
+
+    /// Bytes free on a tier for the target, as far as capacity and what stays free allow.
+    pub(crate) fn free(&self, tier: Tier) -> u64 {
+        let of = self.tiers.get(usize::from(tier.0));
+        of.map_or(0, |of| of.capacity.saturating_sub(of.used))
+    }
+
+    fn count_tiers(&mut self) {
+        let inner = self.inner.get_mut();
+        let count = inner.layout.tiers.len();
+        let of = |number: usize| {
+            let nodes = inner.layout.tiers[number].clone();
+            let memory = nodes.iter().filter_map(|(node, _)| inner.kernel.memory(*node));
+            let (total, free) = memory.fold((0, 0), |(total, free), node| {
+                (total + node.total, free + node.free.saturating_sub(self.keep_free))
+            });
+            let tier = Tier(number as u8);
+            match self.capacity.get(number).copied().flatten() {
+                None => TierUse { tier, capacity: total, used: total.saturating_sub(free) },
+                Some(capacity) => {
+                    let own: u64 = inner.rows.iter().map(|row| row.total(tier)).sum();
+                    let left = capacity.saturating_sub(own).min(free);
+                    TierUse { tier, capacity, used: capacity - left }
+                }
+            }
+        };
+        self.tiers = (0..count).map(of).collect();
+    }
+}
+
+impl<K: Kernel> Inner<K> {
+    fn map(&mut self, mappings: &Mappings) {
+        let usable = |range: &Range| range.bytes() / BLOCK < MOST_BLOCKS;
+        let wanted = mappings.mappings.iter().filter(|mapping| mapping.backing != Backing::Kernel);
+        let wanted = wanted.map(|mapping| mapping.range).filter(usable);
+        let mut old = std::mem::take(&mut self.rows).into_iter().peekable();
+        let key = |range: &Range| (range.space, range.start);
+        for range in wanted {
+            while let Some(gone) = old.next_if(|row| key(&row.range) < key(&range)) {
+                self.drop_numbers(&gone);
+            }
+            match old.next_if(|row| key(&row.range) == key(&range)) {
+                Some(row) => {
+                    let row = self.resized(row, range);
+                    self.rows.push(row);
+                }
+                None => self.rows.push(Row::new(range)),
+            }
+        }
+        old.for_each(|gone| self.drop_numbers(&gone));
+        self.index();
+    }
+
+    /// A row whose mapping ends at another place: numbers stay if enough were set aside.
+    fn resized(&mut self, mut row: Row, range: Range) -> Row {
+        if row.range == range {
+            return row;
+        }
+        row.end_at(range.end);
+        if row.numbers.is_some_and(|(_, count)| u64::from(count) < row.pages()) {
+            self.drop_numbers(&row);
+            row.numbers = None;
+        }
+        row
+    }
+
+    fn drop_numbers(&mut self, row: &Row) {
+        if let Some((first, count)) = row.numbers {
+            self.numbers.give_back(first, count);
+        }
+    }
+
+    fn index(&mut self) {
+        let rows = self.rows.iter().enumerate();
+        self.by_page = rows.filter_map(|(index, row)| Some((row.numbers?.0, index))).collect();
+        self.by_page.sort_unstable();
+    }
+
+    /// Numbers for a row, where its first page was found: twice as many as it has pages, for it may grow.
+    fn number(&mut self, row: usize) -> Option<u32> {
+        if let Some((first, _)) = self.rows[row].numbers {
+            return Some(first);
+        }
+        let pages = self.rows[row].pages();
+        let wanted = (2 * pages).max(1 << 14);
+        let take = |count: u64| Some((u32::try_from(count).ok()?, count));
+        let (count, first) = [wanted, pages].into_iter().find_map(|count| {
+            let (count, _) = take(count)?;
+            Some((count, self.numbers.take(count)?))
+        })?;
+        self.rows[row].numbers = Some((first, count));
+        self.index();
+        Some(first)
+    }
+
+    fn row_at(&self, at: Addr) -> Option<usize> {
+        let key = |row: &Row| (row.range.space, row.range.end);
+        let index = self.rows.partition_point(|row| key(row) <= (at.space, at.at));
+        self.rows.get(index).filter(|row| row.range.contains(at)).map(|_| index)
+    }
+
+    /// Row and address of a page.
+    fn page(&self, PageId(page): PageId) -> Option<(usize, u64)> {
+        let next = self.by_page.partition_point(|(first, _)| *first <= page);
+        let (first, index) = *self.by_page.get(next.checked_sub(1)?)?;
+        let row = &self.rows[index];
+        let at = row.range.start + (u64::from(page - first) << PAGE_SHIFT);
+        (at < row.range.end).then_some((index, at))
+    }
+
+    fn ticks(&self) -> u32 {
+        let ticks = self.kernel.now().since(self.begun).as_millis() / 10 + 1;
+        u32::try_from(ticks).unwrap_or(u32::MAX)
+    }
+
+    /// Looks at a block if what is known of it is older than `age`.
+    fn freshen(&mut self, row: usize, block: usize, age: u32) {
+        let looked = self.rows[row].looked(block);
+        if looked > 0 && looked.saturating_add(age) > self.ticks() {
+            return;
+        }
+        if self.looks > 0 {
+            self.looks -= 1;
+            self.look(row, block);
+        }
+    }
+
+    fn look(&mut self, row: usize, block: usize) {
+        let of = &self.rows[row];
+        let (space, start) = (of.range.space, of.start_of(block));
+        let pages = of.pages_of(block);
+        let whole = pages.len() == PAGES;
+        let addresses: Vec<u64> = pages.map(|page| start + ((page as u64) << PAGE_SHIFT)).collect();
+        let mut nodes = vec![-libc::ENOENT; addresses.len()];
+        let pid = self.kernel.pid_of(space);
+        let told = pid.is_some_and(|pid| self.kernel.locate(pid, &addresses, &mut nodes).is_ok());
+        let tier = |node: &i32| match told {
+            true => self.layout.tier_of(*node).unwrap_or(NOWHERE),
+            false => NOWHERE,
+        };
+        let tiers: Vec<u8> = nodes.iter().map(tier).collect();
+        let alike = tiers[0] != NOWHERE && tiers.iter().all(|tier| *tier == tiers[0]);
+        let huge = whole && alike && pid.is_some_and(|pid| self.kernel.is_huge(pid, addresses[0]));
+        let when = self.ticks();
+        self.rows[row].note(block, &tiers, huge, when);
+    }
+
+    /// What our mover was at is looked at anew.
+    fn outdate(&mut self, range: &Range) {
+        for row in &mut self.rows {
+            if let Some(part) = row.range.intersect(range) {
+                let blocks = row.block_of(part.start)..=row.block_of(part.end - 1);
+                blocks.for_each(|block| row.outdate(block));
+            }
+        }
+    }
+
+    /// The next few blocks, for a share of the time that has passed.
+    fn go_round(&mut self) {
+        let blocks: usize = self.rows.iter().map(Row::blocks).sum();
+        let mut left = blocks;
+        while left > 0 && self.looks > 0 && self.kernel.now() >= self.rested {
+            let began = self.kernel.now();
+            let Some(row) = self.rows.get(self.hand.0) else {
+                self.hand = (0, 0);
+                continue;
+            };
+            if self.hand.1 >= row.blocks() {
+                self.hand = (self.hand.0 + 1, 0);
+                continue;
+            }
+            self.looks -= 1;
+            left -= 1;
+            self.look(self.hand.0, self.hand.1);
+            self.hand.1 += 1;
+            let cost = self.kernel.now().since(began).max(Duration::from_nanos(1));
+            // Time that nobody asked in is not saved up beyond a second.
+            let from = self.rested.max(Time(began.0.saturating_sub(1_000_000_000)));
+            self.rested = from + cost * SHARE;
+        }
+    }
+
+    fn resident(&mut self, range: &Range, tier: Tier) -> u64 {
+        let first = self
+            .rows
+            .partition_point(|row| (row.range.space, row.range.end) <= (range.space, range.start));
+        let (mut bytes, mut index) = (0, first);
+        while let Some(part) = self.rows.get(index).and_then(|row| row.range.intersect(range)) {
+            bytes += self.resident_of(index, &part, range.bytes() <= SMALL, tier);
+            index += 1;
+        }
+        bytes
+    }
+
+    fn resident_of(&mut self, row: usize, part: &Range, small: bool, tier: Tier) -> u64 {
+        let blocks = self.rows[row].block_of(part.start)..=self.rows[row].block_of(part.end - 1);
+        for block in blocks.clone() {
+            self.freshen(row, block, if small { FRESH } else { u32::MAX });
+        }
+        let row = &self.rows[row];
+        if row.range == *part {
+            return row.total(tier);
+        }
+        blocks.map(|block| row.resident(block, part, tier)).sum()
+    }
+}
+
+impl<K: Kernel> PlacementView for Places<K> {
+    fn tiers(&self) -> &[TierUse] {
+        &self.tiers
+    }
+
+    fn tier_of(&self, page: PageId) -> Option<Tier> {
+        let mut inner = self.inner.borrow_mut();
+        let (row, at) = inner.page(page)?;
+        let block = inner.rows[row].block_of(at);
+        inner.freshen(row, block, FRESH);
+        inner.rows[row].tier_at(at)
+    }
+
+    fn page_at(&self, range: &Range) -> Option<PageId> {
+        let mut inner = self.inner.borrow_mut();
+        let row = inner.row_at(Addr { space: range.space, at: range.start })?;
+        let block = inner.rows[row].block_of(range.start);
+        inner.freshen(row, block, FRESH);
+        inner.rows[row].tier_at(range.start)?;
+        let first = inner.number(row)?;
+        let row = &inner.rows[row];
+        let head = if row.is_huge(range.start) { row.start_of(block) } else { range.start };
+        Some(PageId(first + ((head - row.range.start) >> PAGE_SHIFT) as u32))
+    }
+
+    fn range_of(&self, page: PageId) -> Option<Range> {
+        let inner = self.inner.borrow();
+        let (row, at) = inner.page(page)?;
+        let row = &inner.rows[row];
+        let (start, bytes) = match row.is_huge(at) {
+            true => (row.start_of(row.block_of(at)), BLOCK),
+            false => (at, PAGE_SIZE),
+        };
+        Some(Range::new(row.range.space, start, start + bytes))
+    }
+
+    fn resident(&self, range: &Range, tier: Tier) -> u64 {
+        if usize::from(tier.0) >= TIERS {
+            return 0;
+        }
+        self.inner.borrow_mut().resident(range, tier)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Tiers of the live machine: where pages are, how short of memory nodes are, and what moves pages.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tierscope_core::{Mappings, Node, PlacementView, Pressure, Result, Tier, TierPressure, Time};
+
+use crate::mover::Layout;
+use crate::mover::kernel::{Kernel, Roll, RunningKernel, watermarks};
+pub use crate::mover::{Account, Cause, Limits, LiveMover, MoverHandle};
+use crate::places::Places;
+pub use crate::tiers::TierConfig;
+use crate::tiers::find;
+
+/// Pressure and free memory are read no more often than this.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The machine's side of tiering.
+pub(crate) struct Tiering {
+    places: Places<RunningKernel>,
+    mover: MoverHandle,
+    kernel: RunningKernel,
+    zones: PathBuf,
+    layout: Layout,
+    known: Pressure,
+    refreshed: Option<Time>,
+    read: Option<Time>,
+}
+
+/// The tiers that pages would be moved between, without moving any; for a check of a configuration.
+///
+/// # Errors
+/// As [`crate::LiveMachine::with_tiers`].
+pub fn check(config: &TierConfig) -> Result<Vec<Vec<Node>>> {
+    find(Path::new("/sys"), config)
+}
+
+impl Tiering {
+    pub(crate) fn open(
+        config: &TierConfig,
+        limits: Limits,
+        roll: Roll,
+    ) -> Result<(Self, LiveMover)> {
+        let zones = PathBuf::from("/proc/zoneinfo");
+        let text = fs::read_to_string(&zones).unwrap_or_default();
+        let mark = |node: Node| (node, watermarks(&text, node).0);
+        let tiers = find(Path::new("/sys"), config)?;
+        let tiers = tiers.into_iter().map(|tier| tier.into_iter().map(mark).collect()).collect();
+        let layout = Layout { tiers };
+        let kernel = || RunningKernel::new(Roll::clone(&roll));
+        let mut places = Places::new(kernel(), layout.clone(), config.capacity.clone());
+        places.set_keep_free(limits.keep_free);
+        let mover = LiveMover::start(Roll::clone(&roll), layout.clone(), limits)?;
+        let tiering = Self {
+            places,
+            mover: mover.handle(),
+            kernel: kernel(),
+            zones,
+            layout,
+            known: Pressure::default(),
+            refreshed: None,
+            read: None,
+        };
+        Ok((tiering, mover))
+    }
+
+    pub(crate) fn map(&mut self, mappings: &Mappings) {
+        self.places.map(mappings);
+    }
+
+    pub(crate) fn placement(&mut self) -> &dyn PlacementView {
+        self.refresh();
+        &self.places
+    }
+
+    fn refresh(&mut self) {
+        let (moved, keep_free) = self.mover.take_moved();
+        self.places.set_keep_free(keep_free);
+        let now = self.kernel.now();
+        if !moved.is_empty() || self.refreshed.is_none_or(|last| now.since(last) >= PAUSE) {
+            self.refreshed = Some(now);
+            self.places.refresh(&moved);
+        }
+    }
+
+    /// Watermarks are the kernel's, summed over a tier's nodes. What a policy may use of a tier is less than
+    /// what its nodes have free, where a capacity is set.
+    pub(crate) fn pressure(&mut self) -> Pressure {
+        let now = self.kernel.now();
+        if self.read.is_none_or(|read| now.since(read) >= PAUSE) {
+            self.read = Some(now);
+            self.refresh();
+            self.known = self.read_pressure();
+        }
+        self.known.clone()
+    }
+
+    fn read_pressure(&mut self) -> Pressure {
+        let text = fs::read_to_string(&self.zones).unwrap_or_default();
+        let of = |(number, nodes): (u8, &Vec<(Node, u64)>)| {
+            let marks = nodes.iter().map(|(node, _)| watermarks(&text, *node));
+            let (low, high) = marks.fold((0, 0), |sum, mark| (sum.0 + mark.0, sum.1 + mark.1));
+            let tier = Tier(number);
+            TierPressure { tier, free: self.places.free(tier), low, high }
+        };
+        let tiers = (0..).zip(&self.layout.tiers).map(of).collect();
+        Pressure { tiers, stalled: self.kernel.stalled().unwrap_or(0.0) }
+    }
+}

@@ -1,0 +1,110 @@
+//! A reader that keeps a sum of what was read: two streams with the same sum are the same, but for a chance in 2^64.
+
+use std::io::{self, BufRead, Read};
+
+/// Bytes of a stream, each by its place; however they were cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    bytes: u64,
+    sum: u64,
+}
+
+impl Sum {
+    /// Adds the next bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        // A step that is odd and large: neighbours that change places change the sum.
+        const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mut place = self.bytes.wrapping_mul(STEP).wrapping_add(STEP);
+        for byte in bytes {
+            self.sum = self.sum.wrapping_add((u64::from(*byte) + 1).wrapping_mul(place));
+            place = place.wrapping_add(STEP);
+        }
+        self.bytes += bytes.len() as u64;
+    }
+
+    /// Of these bytes.
+    #[must_use]
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut sum = Sum::default();
+        parts.iter().for_each(|part| sum.add(part));
+        sum
+    }
+}
+
+/// Sums what is consumed, while it is asked to.
+pub struct Summing<R> {
+    inner: R,
+    sum: Option<Sum>,
+}
+
+impl<R: BufRead> Summing<R> {
+    /// Sums nothing yet.
+    pub fn new(inner: R) -> Self {
+        Self { inner, sum: None }
+    }
+
+    /// Begins a sum.
+    pub fn begin(&mut self) {
+        self.sum = Some(Sum::default());
+    }
+
+    /// Ends it; nothing if none was begun.
+    pub fn end(&mut self) -> Sum {
+        self.sum.take().unwrap_or_default()
+    }
+}
+
+impl<R: BufRead> Read for Summing<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.inner.read(out)?;
+        if let Some(sum) = &mut self.sum {
+            sum.add(&out[..bytes]);
+        }
+        Ok(bytes)
+    }
+}
+
+impl<R: BufRead> BufRead for Summing<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.inner.fill_buf()
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        if let Some(sum) = &mut self.sum
+            && bytes > 0
+            // What was filled is there still: this asks for no more.
+            && let Ok(filled) = self.inner.fill_buf()
+        {
+            sum.add(&filled[..bytes.min(filled.len())]);
+        }
+        self.inner.consume(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::BufReader;
+
+    #[test]
+    fn what_changes_places_changes_the_sum() {
+        assert_ne!(Sum::of(&[b"ab"]), Sum::of(&[b"ba"]));
+        assert_ne!(Sum::of(&[b"\0"]), Sum::of(&[b"\0\0"]));
+        assert_eq!(Sum::of(&[b"a", b"", b"b"]), Sum::of(&[b"ab"]));
+    }
+
+    proptest! {
+        // However small the buffer, and whatever of it is read line by line.
+        #[test]
+        fn cuts_make_no_difference(bytes in prop::collection::vec(any::<u8>(), 0..300), buffer in 1usize..40) {
+            let mut from = Summing::new(BufReader::with_capacity(buffer, bytes.as_slice()));
+            from.begin();
+            let mut line = Vec::new();
+            from.read_until(b'\n', &mut line).unwrap();
+            let mut rest = Vec::new();
+            from.read_to_end(&mut rest).unwrap();
+            prop_assert_eq!(from.end(), Sum::of(&[&bytes]));
+        }
+    }
+}

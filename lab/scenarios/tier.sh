@@ -1,0 +1,101 @@
+set -e
+mkdir -p /etc /tmp/node0
+echo root:x:0:0::/:/bin/sh >/etc/passwd # memcached insists on somebody to run as
+echo 4194304 >/proc/sys/net/core/wmem_default
+insmod /lab/tierscope.ko
+# Whoever else clears ACCESSED bits, or moves pages, does so when it is its turn.
+echo 0 >/proc/sys/kernel/numa_balancing
+echo 0 >/sys/kernel/mm/lru_gen/enabled
+grep . /sys/devices/virtual/memory_tiering/memory_tier*/nodelist
+machine-probe calibrate --factor "$factor" | tee /out/calibration.json
+printf '[limits]\n%s\n' "$limits" >/tmp/tier.toml
+
+free_kib() {
+    sed -n "s/^Node $1 MemFree: *\([0-9]*\) kB/\1/p" /sys/devices/system/node/node$1/meminfo
+}
+# Takes node 0 but for 24 MiB, so that what is allocated next lies on node 1.
+take_node_0() {
+    mount -t tmpfs -o mpol=bind:0,size=100% taken /tmp/node0
+    dd if=/dev/zero of=/tmp/node0/taken bs=1M count=$(($(free_kib 0) / 1024 - 24)) 2>/dev/null || true
+}
+start() {
+    rm -f /tmp/server
+    case $server in
+    redis)
+        redis-server --port 0 --unixsocket /tmp/server --save "" --appendonly no --activedefrag no \
+            --io-threads 1 --daemonize no --logfile "$1/server.log" &
+        read=bitcount dialect=redis
+        ;;
+    memcached)
+        memcached -u root -s /tmp/server -m 512 -t 2 2>"$1/server.log" &
+        read=get dialect=memcached
+        ;;
+    esac
+    pid=$!
+    until [ -S /tmp/server ]; do
+        kill -0 $pid || { cat "$1/server.log"; exit 1; }
+        sleep 0.1
+    done
+}
+# Misses of the whole machine by node, second by second.
+misses() {
+    while :; do
+        echo "$(machine-probe count node0_misses) $(machine-probe count other_nodes_misses)"
+        sleep 1
+    done
+}
+# Reads from the hot set that begins at $1, for the time of a phase, and tells how it went in $2.
+phase() {
+    [ ! -s /tmp/places ] ||
+        redis-load watch $data --hot-begin "$1" --places /tmp/places --pid $pid --seconds "$seconds" >"$2-nodes.txt" &
+    watch=$!
+    redis-load load $data --hot-begin "$1" --filled-hot-begin "$first" --server /tmp/server --dialect $dialect --command $read \
+        --hot-operations "$hot_operations" --every 1 --seconds "$seconds" >"$2.json"
+    wait $watch || true
+}
+
+data="--keys $keys --value-bytes $value_bytes --hot-keys $hot_keys"
+for policy in $policies; do
+    out=/out/$policy
+    mkdir -p "$out"
+    take_node_0
+    start "$out"
+    redis-load fill $data --hot-begin "$first" --server /tmp/server --dialect $dialect
+    umount /tmp/node0
+    rm -f /tmp/places
+    [ "$dialect" != redis ] || redis-load places $data --pid $pid -o /tmp/places
+    machine-probe switch flush >/dev/null
+    misses >"$out/misses.txt" &
+    misses=$!
+    tier=
+    if [ "$policy" = kernel ]; then
+        echo 1 >/sys/kernel/mm/numa/demotion_enabled
+        echo 2 >/proc/sys/kernel/numa_balancing
+        grep -E 'pgpromote_success|pgdemote_(kswapd|direct)' /proc/vmstat >"$out/vmstat-before.txt"
+    else
+        tierscope tier -p $pid --policy "$policy" --config /tmp/tier.toml --json $flags \
+            -o /tmp/recording >"$out/account.json" 2>"$out/said.txt" &
+        tier=$!
+    fi
+    phase "$first" "$out/first"
+    phase "$second" "$out/second"
+    kill $misses
+    if [ "$policy" = kernel ]; then
+        echo 0 >/proc/sys/kernel/numa_balancing
+        echo 0 >/sys/kernel/mm/numa/demotion_enabled
+        grep -E 'pgpromote_success|pgdemote_(kswapd|direct)' /proc/vmstat >"$out/vmstat-after.txt"
+    else
+        # It is told to stop while the server works on, and leaves it as it is.
+        kill -TERM $tier
+        wait $tier || { cat "$out/said.txt"; exit 1; }
+        cat "$out/said.txt"
+        rm -rf /tmp/recording
+    fi
+    kill -0 $pid
+    machine-probe switch >/dev/null
+    redis-load check $data --hot-begin "$first" --server /tmp/server --dialect $dialect >"$out/check.json"
+    grep -H . "$out/first.json" "$out/second.json" | sed 's/,"intervals".*//'
+    kill $pid
+    wait $pid || true
+done
+rmmod tierscope
