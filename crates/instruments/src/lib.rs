@@ -8,6 +8,7 @@ mod checks;
 pub mod damon;
 pub mod guided;
 pub mod hint_fault;
+pub mod metronome;
 pub mod pebs;
 pub mod region_source;
 pub mod registry;

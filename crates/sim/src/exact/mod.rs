@@ -46,6 +46,7 @@ mod space;
 mod tables;
 mod thread;
 mod tier;
+mod unused;
 mod view;
 mod window;
 

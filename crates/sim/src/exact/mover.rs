@@ -79,7 +79,11 @@ impl<B: BusObserver> Machine<B> {
             self.moves.job = Some(job);
             return;
         }
-        desk.outcomes.push(job.outcome(Time(self.moves.time / NS)));
+        let outcome = job.outcome(Time(self.moves.time / NS));
+        if let Some(why) = outcome.why.filter(|_| outcome.failed > 0) {
+            self.os.unused.moved.fails(why, outcome.failed);
+        }
+        desk.outcomes.push(outcome);
     }
 
     fn carry_out(&mut self, job: &mut Job) -> Batch {
@@ -126,7 +130,10 @@ impl<B: BusObserver> Machine<B> {
             }
             match self.os.move_leaf(range.space, leaf, tier) {
                 None => batch.fail(size.bytes(), Failure::NoRoom),
-                Some(_) => {
+                Some(frame) => {
+                    let now = Time((self.moves.time + batch.time) / NS);
+                    let page = (range.space, linear);
+                    self.os.unused.moves(page, (frame, size), (from, tier), now);
                     stale.range.start = if stale.pages == 0 { linear } else { stale.range.start };
                     stale.add(size);
                     batch.done += size.bytes();

@@ -20,6 +20,7 @@ use super::pages::Pages;
 use super::setup::Setup;
 use super::space::{Map, Space, Vma};
 use super::tables::{Located, Tables};
+use super::unused::Unused;
 use crate::placement::{Placement, Watermarks};
 
 /// Translations that TLBs must forget.
@@ -98,6 +99,8 @@ pub(super) struct Os {
     pub(super) spaces: Vec<Space>,
     pub(super) pages: Pages,
     pub(super) events: Log<PageEvent>,
+    /// What was promoted for nothing, up to now.
+    pub(super) unused: Unused,
     /// Blocks of 2 MiB that were taken for page tables.
     table_blocks: u64,
     asids: super::slots::Slots,
@@ -138,6 +141,7 @@ impl Os {
             spaces: Vec::new(),
             pages: Pages::default(),
             events: Log::default(),
+            unused: Unused::default(),
             table_blocks: 0,
             asids,
             mappings: Arc::default(),
@@ -482,6 +486,7 @@ impl Os {
         let frame = (entry & FRAME_MASK) >> 12;
         let tier = self.frames.tier_of(frame);
         self.space_mut(id).resident[usize::from(tier.0)] -= size.bytes() >> 12;
+        self.unused.free(frame, size);
         self.frames.give(frame, size);
     }
 
@@ -712,6 +717,7 @@ impl Os {
         }
         let Some(table) = self.tables.new_leaf(uncached)? else { return Ok(None) };
         let first = found.entry & !HUGE;
+        self.unused.split((first & FRAME_MASK) >> 12);
         self.tables.fill(table, first);
         self.tables.attach(root, linear, found, table);
         self.charge_tables();

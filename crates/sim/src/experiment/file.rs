@@ -24,6 +24,9 @@ pub struct File {
     #[serde(default)]
     pub(super) instrument: Vec<Spanned<Instrument>>,
     #[serde(default)]
+    pub(super) policies: Vec<Spanned<String>>,
+    pub(super) warm_up: Option<Spanned<String>>,
+    #[serde(default)]
     pub(super) machine: Machine,
     pub(super) process: Vec<Spanned<Process>>,
     #[serde(default)]

@@ -10,6 +10,8 @@
 //! window = "200ms"              # from one snapshot to the next; 200ms unless told
 //! seed = 1                      # 1 unless told
 //! instruments = ["guided"]      # by the names of `bench accuracy`
+//! policies = ["static", "hot_region:round=1GiB@guided"]   # `sim tier`: NAME:key=value,…@INSTRUMENT
+//! warm-up = "2s"                # `sim tier` measures from then on
 //!
 //! [[instrument]]                # or with settings of one's own
 //! name = "fast"
@@ -165,6 +167,11 @@ pub struct Experiment {
     pub mode: Mode,
     /// Who watches, each on a machine of its own.
     pub watchers: Vec<Watcher>,
+    /// Who places memory, each on a machine of its own: lines as the file says them, and where they
+    /// stand, for [`Experiment::at`].
+    pub policies: Vec<(String, usize)>,
+    /// Time before anything is measured of a policy.
+    pub warm_up: Duration,
     /// The exact machine.
     pub setup: Setup,
     /// Who works on it.
