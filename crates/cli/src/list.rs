@@ -58,11 +58,8 @@ struct Setting {
 impl From<&policies::Entry> for Policy {
     fn from(entry: &policies::Entry) -> Self {
         let names = |needs: &[policies::Need]| needs.iter().map(ToString::to_string).collect();
-        let setting = |key: policies::Key| Setting {
-            name: key.name,
-            about: key.about,
-            default: key.default,
-        };
+        let setting =
+            |key: policies::Key| Setting { name: key.name, about: key.about, default: key.default };
         Self {
             name: entry.name,
             about: entry.about,

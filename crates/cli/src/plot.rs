@@ -14,8 +14,7 @@ const BOTTOM: f64 = 40.0;
 const COLOURS: [&str; 7] =
     ["#0072b2", "#009e73", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 /// Strokes of the first, second and further rounds of colours.
-const DASHES: [&str; 3] =
-    ["", r#" stroke-dasharray="5 3""#, r#" stroke-dasharray="1 3""#];
+const DASHES: [&str; 3] = ["", r#" stroke-dasharray="5 3""#, r#" stroke-dasharray="1 3""#];
 
 /// A drawing in the making.
 pub(crate) struct Plot {

@@ -100,12 +100,27 @@ fn policies_run_side_by_side_and_the_same_seed_gives_the_same() {
 fn flags_alone_are_enough_and_the_table_says_what_moved() {
     let workload = "contiguous:space=64MiB,hot=4MiB,at=40MiB,rate=100000";
     let output = tierscope(&[
-        "sim", "tier", "--workload", workload, "--tier", "dram=32M", "--tier", "optane=128M",
-        "--policy", "static", "--policy", "memtis:adapt=1000", "--time", "1s", "--density",
+        "sim",
+        "tier",
+        "--workload",
+        workload,
+        "--tier",
+        "dram=32M",
+        "--tier",
+        "optane=128M",
+        "--policy",
+        "static",
+        "--policy",
+        "memtis:adapt=1000",
+        "--time",
+        "1s",
+        "--density",
     ]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for word in ["static", "memtis:adapt=1000", "promoted", "to and fro", "32 MiB of dram", "seed 1"] {
+    for word in
+        ["static", "memtis:adapt=1000", "promoted", "to and fro", "32.0 MiB of dram", "seed 1"]
+    {
         assert!(text.contains(word), "{word}: {text}");
     }
 }
@@ -169,9 +184,8 @@ fn a_recording_feeds_policies_of_regions_and_refuses_others() {
     let file = written(dir.path(), SMALL);
     let out = dir.path().join("rec");
     let out = out.to_str().unwrap();
-    let ran = tierscope(&[
-        "sim", "run", &file, "--instrument", "guided", "--no-baseline", "-o", out,
-    ]);
+    let ran =
+        tierscope(&["sim", "run", &file, "--instrument", "guided", "--no-baseline", "-o", out]);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let report = json(&["whatif", out, "--fast", "2M,32M"]);
     let refused_names: Vec<_> = report["refused"].as_array().unwrap().iter().collect();
@@ -189,7 +203,10 @@ fn a_recording_feeds_policies_of_regions_and_refuses_others() {
     let moved = large["moves"]["promoted_bytes"].as_u64().unwrap();
     assert!((3 << 20..12 << 20).contains(&moved), "{large}");
     let said = refused(&["whatif", out, "--fast", "32M", "--policy", "multi_clock"], 3);
-    assert!(said.contains("multi_clock cannot be judged") && said.contains("access bits"), "{said}");
+    assert!(
+        said.contains("multi_clock cannot be judged") && said.contains("access bits"),
+        "{said}"
+    );
     let text = tierscope(&["whatif", out, "--fast", "32M"]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("not judged") && text.contains("hot_region"), "{text}");
@@ -204,13 +221,15 @@ fn a_trace_runs_under_any_policy() {
         let page = if n < 768 { n } else { 512 + n % 256 };
         format!("{:#x},{}\n", 0x1000_0000 + page * 4096, if n % 4 == 0 { "w" } else { "r" })
     };
-    let text: String = std::iter::once("address,access\n".to_owned()).chain((0..60_000).map(line)).collect();
+    let text: String =
+        std::iter::once("address,access\n".to_owned()).chain((0..60_000).map(line)).collect();
     std::fs::write(&lines, text).unwrap();
     let [lines, trace] = [&lines, &trace].map(|path| path.to_str().unwrap());
     let made = tierscope(&["trace", "convert", lines, trace]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let reports = json(&[
-        "whatif", trace, "--fast", "4M,64M", "--policy", "static", "--policy", "amp-lru", "--time", "2s",
+        "whatif", trace, "--fast", "4M,64M", "--policy", "static", "--policy", "amp-lru", "--time",
+        "2s",
     ]);
     let reports = reports.as_array().unwrap();
     assert_eq!(reports.len(), 2);

@@ -116,9 +116,12 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
         args.experiments.iter().cloned().partition(|name| placement::knows(name));
     if !placing.is_empty() {
         if let Some(name) = watching.first() {
-            return Err(Error::new(ErrorKind::Usage, format!("cannot run {name} beside {}", placing[0]))
-                .cause("one is not known, or is about telemetry and the other about placement")
-                .remedy("run those on telemetry, and those on placement, by themselves"));
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("cannot run {name} beside {}", placing[0]),
+            )
+            .cause("one is not known, or is about telemetry and the other about placement")
+            .remedy("run those on telemetry, and those on placement, by themselves"));
         }
         return run_placement(args, &placing);
     }

@@ -282,7 +282,8 @@ pub(super) fn section(ran: &Ran) -> String {
     let first = ran.outcomes.first().map_or(0.0, |outcome| outcome.operations_per_second);
     for outcome in &ran.outcomes {
         let (moves, cpu) = (&outcome.moves, &outcome.cpu);
-        let percent = |share: Option<f64>| share.map_or("–".into(), |s| format!("{:.1} %", s * 100.0));
+        let percent =
+            |share: Option<f64>| share.map_or("–".into(), |s| format!("{:.1} %", s * 100.0));
         let telemetry = cpu.telemetry + cpu.interrupts;
         let _ = writeln!(
             text,
@@ -300,7 +301,9 @@ pub(super) fn section(ran: &Ran) -> String {
             cpu.mover * 100.0
         );
     }
-    text.push_str("\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n");
+    text.push_str(
+        "\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n",
+    );
     for claim in claims {
         let judgement = judged(claim, &ran.outcomes);
         let to = claim.to.as_ref().map_or(String::new(), |to| format!(" {to}"));
@@ -349,7 +352,11 @@ pub(super) fn check(path: &Path, ran: &[Ran]) -> Result<()> {
         None => Ok(()),
         Some(ran) => Err(Error::new(ErrorKind::Data, format!("{} is not current", path.display()))
             .cause(format!("its section on {} differs", ran.planned.name))
-            .remedy(format!("run `tierscope reproduce {} -o {}`", ran.planned.name, path.display()))),
+            .remedy(format!(
+                "run `tierscope reproduce {} -o {}`",
+                ran.planned.name,
+                path.display()
+            ))),
     }
 }
 
@@ -363,7 +370,11 @@ mod tests {
         assert_eq!(all.len(), ALL.len());
         for plan in all {
             assert!(!plan.claims.is_empty(), "{}", plan.name);
-            assert_eq!(plan.contestants[0].text, "static", "{}: rates are held against it", plan.name);
+            assert_eq!(
+                plan.contestants[0].text, "static",
+                "{}: rates are held against it",
+                plan.name
+            );
         }
     }
 

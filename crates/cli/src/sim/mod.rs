@@ -3,10 +3,10 @@
 //! Each instrument runs on a machine of its own that begins alike: whoever clears ACCESSED bits
 //! takes them from all others. One more machine runs with nobody watching, to tell the slowdown.
 
-pub(crate) mod account;
+pub mod account;
 mod run;
 mod table;
-pub(crate) mod tier;
+pub mod tier;
 mod vary;
 
 use std::io::{self, BufWriter, Write};

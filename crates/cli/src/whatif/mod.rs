@@ -105,7 +105,8 @@ fn of_trace(args: &WhatifArgs) -> Result<()> {
     for bytes in &args.fast {
         let change = sized(&fastest, *bytes);
         let mut experiment = experiment_of(name, &text, &args.otherwise, &[change])?;
-        experiment.name = format!("{} with {} of {fastest}", args.what.display(), show_bytes(*bytes));
+        experiment.name =
+            format!("{} with {} of {fastest}", args.what.display(), show_bytes(*bytes));
         let placers = contestants(&experiment, &args.policies)?;
         runs.push((experiment, placers));
     }
@@ -115,8 +116,7 @@ fn of_trace(args: &WhatifArgs) -> Result<()> {
         .enumerate()
         .flat_map(|(run, (_, placers))| placers.iter().map(move |placer| (run, placer)))
         .collect();
-    let nanos: Vec<u64> =
-        jobs.iter().map(|(run, _)| runs[*run].0.time.as_nanos() as u64).collect();
+    let nanos: Vec<u64> = jobs.iter().map(|(run, _)| runs[*run].0.time.as_nanos() as u64).collect();
     let outcomes = side_by_side(&nanos, &stop, |index: usize, reached: &AtomicU64| {
         let (run, placer) = jobs[index];
         place(&runs[run].0, placer, None, &stop, reached)

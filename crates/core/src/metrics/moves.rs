@@ -1,6 +1,7 @@
 //! What moving pages came to, by bytes.
 //!
 //! - **Promoted**, **demoted**: moved to a faster tier, to a slower one.
+//! - **Reclaimed**: given back (swap, write-back).
 //! - **Failed**: ordered and not moved, by cause.
 //! - **Re-accessed**: promoted, and touched before it moved again or the run ended.
 //! - **Wasted**: promoted, and not touched until then. Of a demotion nothing is a waste: that nobody
@@ -34,6 +35,8 @@ pub struct Moved {
     pub wasted: u64,
     /// Moved twice within [`PING_PONG`].
     pub ping_pong: u64,
+    /// Given back, to be read again by whoever comes.
+    pub reclaimed: u64,
     /// Not moved, by cause, in the order in which causes came up.
     pub failed: Vec<(Failure, u64)>,
 }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, Addr, Clock, CpuTime, HintFaults, Level, Mappings, Missing, PageEvents, PlacementView, Ports,
-    Pressure, RangeSet, Result, Samples, SpaceId, Target, TierUse, Time, Wake,
+    AccessBits, Addr, Clock, CpuTime, HintFaults, Level, Mappings, Missing, PageEvents,
+    PlacementView, Ports, Pressure, RangeSet, Result, Samples, SpaceId, Target, TierUse, Time,
+    Wake,
 };
 use tierscope_workloads::Workload;
 
@@ -168,9 +169,10 @@ impl Ports for Machine {
     fn page_events(&mut self) -> Result<&mut dyn PageEvents, Missing> {
         Err(Missing {
             port: "page events",
-            cause: "in a machine of densities all memory is there from the beginning: nothing comes \
+            cause:
+                "in a machine of densities all memory is there from the beginning: nothing comes \
                     or goes"
-                .into(),
+                    .into(),
             remedy: "simulate it exactly".into(),
         })
     }

@@ -43,6 +43,7 @@ mod share;
 mod shootdown;
 mod slots;
 mod space;
+mod swap;
 mod tables;
 mod thread;
 mod tier;

@@ -215,6 +215,7 @@ impl<B: BusObserver> Machine<B> {
         match resolved {
             Resolved::Spurious => {}
             Resolved::Page(size) => self.charge_page(at, size),
+            Resolved::Read(size, pages) => self.charge_read(at, size, pages),
             Resolved::Hint => {
                 let cpu = &mut self.cpus[at];
                 cpu.counts.hint_faults += 1;

@@ -98,7 +98,10 @@ fn what_is_hot_comes_over_and_nothing_is_lost() {
         assert_eq!(moved.reaccessed + moved.wasted, moved.promoted, "{what}");
         // What is hot is touched within the seconds that are left.
         let good = moved.reaccess_share().unwrap_or(1.0);
-        println!("{what}: {there:.3} over, {:.1} MiB up, {good:.3} touched", moved.promoted as f64 / MIB as f64);
+        println!(
+            "{what}: {there:.3} over, {:.1} MiB up, {good:.3} touched",
+            moved.promoted as f64 / MIB as f64
+        );
         assert!(*brings == 0.0 || moved.reaccessed >= hot.bytes() / 2, "{what}: {moved:?}");
     });
 }
@@ -132,7 +135,8 @@ fn an_idle_target_is_left_alone() {
 #[test]
 fn a_fast_tier_too_small_is_never_overfilled() {
     let (tiers, placement) = (vec![24, 64, 64], Placement::FirstTouch);
-    let case = Case { hot: 48 * MIB, rate: 200_000, tiers, placement, seconds: 4.0, ..Case::default() };
+    let case =
+        Case { hot: 48 * MIB, rate: 200_000, tiers, placement, seconds: 4.0, ..Case::default() };
     each(|Line { line, .. }, mode| {
         let mut ran = run(line, mode, &case);
         assert_sound(&mut ran, &format!("{line}, {mode:?}, three tiers"));

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tierscope_core::drive::{Course, Sink, Window, tier};
 use tierscope_core::metrics::moves::Moved;
 use tierscope_core::{
-    Action, ActionKind, Budget, Instrument, Outcome, PlacementView, Ports, Range, Result, Tier, Time,
+    Action, ActionKind, Budget, Instrument, Outcome, PlacementView, Ports, Range, Result, Tier,
+    Time,
 };
 use tierscope_hw::Machine as Hardware;
 use tierscope_instruments::metronome::Metronome;

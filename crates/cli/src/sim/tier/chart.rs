@@ -52,10 +52,8 @@ fn plot(report: &Report, drawing: &Drawing<'_>) -> String {
         plot.change(report.warm_up_seconds, None);
     }
     for (index, outcome) in report.outcomes.iter().enumerate() {
-        let points = outcome
-            .rows
-            .iter()
-            .filter_map(|row| Some((row.end_seconds, (drawing.share)(row)?)));
+        let points =
+            outcome.rows.iter().filter_map(|row| Some((row.end_seconds, (drawing.share)(row)?)));
         plot.named(index, &outcome.policy, RIGHT, points);
     }
     plot.finish()

@@ -77,7 +77,9 @@ impl Contestant {
             let sampling = &experiment.sampling;
             let period = match (experiment.every, self.entry.sampling?) {
                 (Some(every), _) | (None, Wanted::Every(every)) => Period::Every(every),
-                (None, Wanted::Share(share)) => affordable(share, sampling, &experiment.setup.costs),
+                (None, Wanted::Share(share)) => {
+                    affordable(share, sampling, &experiment.setup.costs)
+                }
             };
             Some(Sampling { period, ..sampling.clone() })
         })

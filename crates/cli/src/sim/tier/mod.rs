@@ -1,8 +1,8 @@
 //! `tierscope sim tier`: policies side by side, each on a machine of its own that begins alike.
 
 pub(crate) mod chart;
-pub(crate) mod contestant;
-pub(crate) mod outcome;
+pub mod contestant;
+pub mod outcome;
 pub(crate) mod table;
 mod watched;
 
@@ -44,20 +44,20 @@ pub struct TierArgs {
     pub workload: Option<String>,
 
     /// The hardware with --workload: ready-made, or a file
-    #[arg(long, value_name = "M", requires = "workload", default_value = "xeon-gold-6238m")]
+    #[arg(long, value_name = "M", conflicts_with = "experiment", default_value = "xeon-gold-6238m")]
     pub machine: String,
 
     /// With --workload: a tier of the hardware, and its size, like dram=1G; without it all, as
     /// large as they are; can be given more than once
-    #[arg(long = "tier", value_name = "NAME=SIZE", requires = "workload", value_parser = tier_size)]
+    #[arg(long = "tier", value_name = "NAME=SIZE", conflicts_with = "experiment", value_parser = tier_size)]
     pub tiers: Vec<(String, u64)>,
 
     /// With --workload: threads; as many as the workload wants unless told
-    #[arg(long, value_name = "N", requires = "workload")]
+    #[arg(long, value_name = "N", conflicts_with = "experiment")]
     pub threads: Option<u32>,
 
     /// With --workload: by densities, not access by access
-    #[arg(long, requires = "workload")]
+    #[arg(long, conflicts_with = "experiment")]
     pub density: bool,
 
     /// A policy, as NAME:key=value,…@INSTRUMENT, or all, or memory-mode for the first tier as a
@@ -267,14 +267,12 @@ impl Told<'_> {
         );
         for (name, bytes) in self.tiers {
             // Writing to a string does not fail, here and below.
-            let _ = writeln!(text, "\n[[machine.tier]]\nname = {}\nsize = \"{bytes}B\"", quoted(name));
+            let _ =
+                writeln!(text, "\n[[machine.tier]]\nname = {}\nsize = \"{bytes}B\"", quoted(name));
         }
         let Self { workload, populate, .. } = self;
-        let _ = writeln!(
-            text,
-            "\n[[process]]\nworkload = {}\npopulate = {populate}",
-            quoted(workload)
-        );
+        let _ =
+            writeln!(text, "\n[[process]]\nworkload = {}\npopulate = {populate}", quoted(workload));
         if let Some(threads) = self.threads {
             let _ = writeln!(text, "threads = {threads}");
         }

@@ -53,6 +53,8 @@ pub struct Moves {
     pub promoted_bytes: u64,
     /// Bytes to a slower tier.
     pub demoted_bytes: u64,
+    /// Bytes given back.
+    pub reclaimed_bytes: u64,
     /// Bytes ordered and not moved.
     pub failed_bytes: u64,
     /// Of these, by cause.
@@ -74,6 +76,7 @@ impl From<Moved> for Moves {
         Self {
             promoted_bytes: moved.promoted,
             demoted_bytes: moved.demoted,
+            reclaimed_bytes: moved.reclaimed,
             failed_bytes: moved.all_failed(),
             failures: moved.failed.iter().map(failure).collect(),
             wasted_bytes: moved.wasted,

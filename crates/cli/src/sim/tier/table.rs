@@ -81,9 +81,7 @@ pub(super) fn latencies(outcome: &Outcome) -> [String; 3] {
     let none = || "-".to_owned();
     outcome.access_latency.map_or_else(
         || [none(), none(), none()],
-        |latency| {
-            [latency.p50_ns, latency.p95_ns, latency.p99_ns].map(|ns| format!("{ns:.0}"))
-        },
+        |latency| [latency.p50_ns, latency.p95_ns, latency.p99_ns].map(|ns| format!("{ns:.0}")),
     )
 }
 
