@@ -271,6 +271,12 @@ impl file::Machine {
             hardware.translation.levels = *levels.get_ref();
             hardware.translation.psc.retain(|cache| cache.level <= *levels.get_ref());
         }
+        if let (Some(sets), Some(llc)) = (&self.llc_sets, &mut hardware.llc) {
+            if !sets.get_ref().is_power_of_two() {
+                return Err((sets.span().start, "a slice has a power of two of sets".into()));
+            }
+            llc.sets = *sets.get_ref();
+        }
         if !self.tier.is_empty() {
             let tiers = self.tier.iter().map(|table| table.get_ref().of(&hardware));
             hardware.tiers = tiers.collect::<Faulty<Vec<_>>>()?;

@@ -44,7 +44,12 @@ pub struct TierArgs {
     pub workload: Option<String>,
 
     /// The hardware with --workload: ready-made, or a file
-    #[arg(long, value_name = "M", conflicts_with = "experiment", default_value = "xeon-gold-6238m")]
+    #[arg(
+        long,
+        value_name = "M",
+        conflicts_with = "experiment",
+        default_value = "xeon-gold-6238m"
+    )]
     pub machine: String,
 
     /// With --workload: a tier of the hardware, and its size, like dram=1G; without it all, as
