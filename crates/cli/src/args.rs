@@ -13,6 +13,7 @@ use crate::export::ExportArgs;
 use crate::how::HowArgs;
 use crate::import::ImportArgs;
 use crate::keep::KeepArgs;
+use crate::list::ListCommand;
 use crate::live::args::LiveArgs;
 use crate::nemo::NemoCommand;
 use crate::qos::QosArgs;
@@ -21,6 +22,7 @@ use crate::serve::ServeArgs;
 use crate::sim::SimCommand;
 use crate::tier::args::TierArgs;
 use crate::trace::TraceCommand;
+use crate::whatif::WhatifArgs;
 use crate::{exit, units};
 
 /// See which memory of a Linux machine is hot and which is cold.
@@ -57,6 +59,9 @@ pub enum Command {
     Trace(TraceCommand),
     /// Serve a page and OpenMetrics of what is being recorded, or of a recording
     Serve(ServeArgs),
+    /// Tell which policies or instruments there are, what each tracks, and at what cost
+    #[command(subcommand, arg_required_else_help = false)]
+    List(ListCommand),
     /// Simulate a machine, and record it
     #[command(subcommand, arg_required_else_help = false)]
     Sim(SimCommand),
@@ -68,6 +73,8 @@ pub enum Command {
     Nemo(NemoCommand),
     /// Hold cgroups to a memory bandwidth, by the CPU time that they get
     Qos(QosArgs),
+    /// Tell what policies would do with a recording or a trace, and fast tiers of other sizes
+    Whatif(WhatifArgs),
     /// Run the papers' experiments and write their claims beside our results
     Reproduce(ReproduceArgs),
 }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use tierscope_cli::args::{self, Cli, Command};
 use tierscope_cli::plan::Plan;
 use tierscope_cli::{
-    bench, compare, doctor, exit, export, import, live, nemo, qos, record, report, reproduce,
-    serve, sim, tier, trace,
+    bench, compare, doctor, exit, export, import, list, live, nemo, qos, record, report, reproduce,
+    serve, sim, tier, trace, whatif,
 };
 use tierscope_core::Result;
 
@@ -34,6 +34,7 @@ fn run(cli: Cli, line: String) -> Result<()> {
             record::run(&Plan::new(args, line)?, as_json)
         }
         Command::Report(command) => report::run(&command),
+        Command::List(command) => list::run(&command),
         Command::Live(args) => live::run(args, line),
         Command::Tier(args) => tier::run(*args, line),
         Command::Compare(args) => compare::run(&args),
@@ -46,6 +47,7 @@ fn run(cli: Cli, line: String) -> Result<()> {
         Command::Bench(command) => bench::run(&command),
         Command::Nemo(command) => nemo::run(&command),
         Command::Qos(args) => qos::run(&args),
+        Command::Whatif(args) => whatif::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
     }
 }

@@ -10,6 +10,12 @@ pub(crate) const TOP: f64 = 40.0;
 const LEFT: f64 = 50.0;
 const BOTTOM: f64 = 40.0;
 
+/// Colours (Okabe and Ito's, told apart by everybody), then the same dashed.
+const COLOURS: [&str; 7] =
+    ["#0072b2", "#009e73", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+/// Strokes of the first, second and further rounds of colours.
+const DASHES: [&str; 3] = ["", r#" stroke-dasharray="5 3""#, r#" stroke-dasharray="1 3""#];
+
 /// A drawing in the making.
 pub(crate) struct Plot {
     height: f64,
@@ -88,6 +94,30 @@ impl Plot {
     pub(crate) fn points(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
         let point = |(seconds, share)| format!("{:.1},{:.1}", self.x(seconds), self.y(share));
         points.map(point).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The line of the `index`-th contender, and its name in what is left free on the right.
+    pub(crate) fn named(
+        &mut self,
+        index: usize,
+        name: &str,
+        right: f64,
+        points: impl Iterator<Item = (f64, f64)>,
+    ) {
+        let colour = COLOURS[index % COLOURS.len()];
+        let dash = DASHES[(index / COLOURS.len()).min(DASHES.len() - 1)];
+        let points = self.points(points);
+        let at = TOP + 16.0 * index as f64;
+        let from = WIDTH - right + 14.0;
+        let _ = writeln!(
+            self.svg,
+            r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"{dash}/>
+<line x1="{from}" x2="{}" y1="{at}" y2="{at}" stroke="{colour}" stroke-width="2"{dash}/><text x="{}" y="{}">{}</text>"#,
+            from + 24.0,
+            from + 30.0,
+            at + 4.0,
+            escaped(name)
+        );
     }
 
     /// The whole drawing.

@@ -6,6 +6,9 @@
 //! - **Precision**, **recall**, **F1**, **false-hot share**: [`Accuracy`], all by bytes.
 //! - **Detection time**: [`detection_time`].
 //! - **Slowdown**: [`Slowdown`].
+//! - **Bytes moved**, and what became of them: [`moves`].
+
+pub mod moves;
 
 use std::time::Duration;
 

@@ -44,6 +44,15 @@ impl fmt::Display for Need {
     }
 }
 
+/// How often a policy wants accesses to be sampled, by its source.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sampling {
+    /// One of so many loads, and of so many stores, of a core.
+    Every(u64),
+    /// As often as takes this share of a CPU.
+    Share(f64),
+}
+
 /// A setting, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
@@ -80,6 +89,8 @@ pub struct Entry {
     pub needs: &'static [Need],
     /// Evidence that it makes use of where there is some.
     pub uses: &'static [Need],
+    /// How samples are taken for it; `None` for a policy that needs none.
+    pub sampling: Option<Sampling>,
     make: fn(&str) -> Result<Box<dyn Policy>>,
     keys: fn() -> Vec<Key>,
 }
@@ -146,6 +157,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: None,
         needs: &[],
         uses: &[],
+        sampling: None,
         make: made!("static", Nothing, |_| static_tiering::Static),
         keys: Vec::new,
     },
@@ -161,6 +173,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: Some(multi_clock::MultiClock::PAGE_BYTES),
         needs: &[Need::AccessBits],
         uses: &[Need::PageEvents, Need::Pressure],
+        sampling: None,
         make: made!("multi_clock", multi_clock::Config::default(), multi_clock::MultiClock::new),
         keys: || keys_of(&mut multi_clock::Config::default()),
     },
@@ -176,6 +189,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: Some(crate::clock::Clock::PAGE_BYTES),
         needs: &[Need::AccessBits],
         uses: &[Need::PageEvents, Need::Pressure],
+        sampling: None,
         make: made!("nimble", nimble::Config::default(), nimble::Nimble::new),
         keys: || keys_of(&mut nimble::Config::default()),
     },
@@ -191,6 +205,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: Some(crate::clock::Clock::PAGE_BYTES),
         needs: &[Need::AccessBits],
         uses: &[Need::PageEvents, Need::Pressure],
+        sampling: None,
         make: made!(
             "nimble-selection",
             nimble_selection::Config::default(),
@@ -210,6 +225,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: Some(autotiering::AutoTiering::PAGE_BYTES),
         needs: &[Need::HintFaults],
         uses: &[Need::PageEvents, Need::Pressure],
+        sampling: None,
         make: made!(
             "autotiering-cpm",
             autotiering::Config::of(autotiering::Variant::Cpm),
@@ -229,6 +245,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: Some(autotiering::AutoTiering::PAGE_BYTES),
         needs: &[Need::HintFaults],
         uses: &[Need::PageEvents, Need::Pressure],
+        sampling: None,
         make: made!(
             "autotiering-opm",
             autotiering::Config::of(autotiering::Variant::Opm),
@@ -248,6 +265,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: Some(crate::clock::Clock::PAGE_BYTES),
         needs: &[Need::HintFaults, Need::AccessBits],
         uses: &[Need::PageEvents, Need::Pressure],
+        sampling: None,
         make: made!("autonuma", tpp::Config::of(tpp::Variant::AutoNuma), tpp::Tpp::new),
         keys: || keys_of(&mut tpp::Config::of(tpp::Variant::AutoNuma)),
     },
@@ -263,6 +281,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: Some(crate::clock::Clock::PAGE_BYTES),
         needs: &[Need::HintFaults, Need::AccessBits],
         uses: &[Need::PageEvents, Need::Pressure],
+        sampling: None,
         make: made!("tpp", tpp::Config::of(tpp::Variant::Tpp), tpp::Tpp::new),
         keys: || keys_of(&mut tpp::Config::of(tpp::Variant::Tpp)),
     },
@@ -278,6 +297,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: None,
         needs: &[Need::HintFaults, Need::AccessBits],
         uses: &[Need::Pressure],
+        sampling: None,
         make: made!("thermostat", thermostat::Config::default(), thermostat::Thermostat::new),
         keys: || keys_of(&mut thermostat::Config::default()),
     },
@@ -293,6 +313,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: None,
         needs: &[Need::Samples],
         uses: &[Need::Pressure],
+        sampling: Some(Sampling::Every(19_997)),
         make: made!("hemem", hemem::Config::current(), |config| hemem::HeMem::new("hemem", config)),
         keys: || keys_of(&mut hemem::Config::current()),
     },
@@ -308,6 +329,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: None,
         needs: &[Need::Samples],
         uses: &[Need::Pressure],
+        sampling: Some(Sampling::Every(5_003)),
         make: made!("hemem-first", hemem::Config::first(), |config| hemem::HeMem::new(
             "hemem-first",
             config
@@ -326,6 +348,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: Some(memtis::Memtis::PAGE_BYTES),
         needs: &[Need::Samples],
         uses: &[Need::PageEvents, Need::Pressure],
+        sampling: Some(Sampling::Share(0.03)),
         make: made!("memtis", memtis::Config::default(), memtis::Memtis::new),
         keys: || keys_of(&mut memtis::Config::default()),
     },
@@ -341,6 +364,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: Some(amp::Amp::PAGE_BYTES),
         needs: &[Need::AccessBits],
         uses: &[Need::PageEvents, Need::Pressure],
+        sampling: None,
         make: made!("amp-lru", amp::Config::of(amp::Variant::Lru), amp::Amp::new),
         keys: || keys_of(&mut amp::Config::of(amp::Variant::Lru)),
     },
@@ -356,6 +380,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: Some(amp::Amp::PAGE_BYTES),
         needs: &[Need::AccessBits],
         uses: &[Need::PageEvents, Need::Pressure],
+        sampling: None,
         make: made!("amp-lfu", amp::Config::of(amp::Variant::Lfu), amp::Amp::new),
         keys: || keys_of(&mut amp::Config::of(amp::Variant::Lfu)),
     },
@@ -371,6 +396,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: Some(amp::Amp::PAGE_BYTES),
         needs: &[Need::AccessBits],
         uses: &[Need::PageEvents, Need::Pressure],
+        sampling: None,
         make: made!("amp-random", amp::Config::of(amp::Variant::Random), amp::Amp::new),
         keys: || keys_of(&mut amp::Config::of(amp::Variant::Random)),
     },
@@ -386,6 +412,7 @@ static ENTRIES: &[Entry] = &[
         page_bytes: None,
         needs: &[Need::Regions],
         uses: &[Need::AccessBits, Need::Pressure],
+        sampling: None,
         make: made!("hot_region", hot_region::Config::default(), hot_region::HotRegion::new),
         keys: || keys_of(&mut hot_region::Config::default()),
     },
@@ -469,6 +496,14 @@ mod tests {
         assert!(refused("static:x=1").contains("it has no settings"));
         assert!(refused("hot_region:share=2").contains("`share` is a share"));
         assert!(refused("multi_clock:interval=0s").contains("must be above zero"));
+    }
+
+    #[test]
+    fn who_needs_samples_says_how_often() {
+        for entry in all() {
+            let needs = entry.needs.contains(&Need::Samples);
+            assert_eq!(entry.sampling.is_some(), needs, "{}", entry.name);
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Thermostat: as much memory is slow as costs the target no more than it may.
 //!
 //! Source: Agarwal and Wenisch, "Thermostat: Application-transparent Page Management for Two-tiered Main
-//! Memory" (ASPLOS'17), sections 3.2 to 3.5 (from memory of the paper; MULTI-CLOCK's section II-D has the
-//! outline only):
+//! Memory" (ASPLOS'17), sections 3.2 to 3.5. The 3 % stand in its abstract (doi 10.1145/3093336.3037706); the
+//! other figures below are from memory of the paper, whose text was not at hand to confirm them: assumed, and
+//! all but the two 5 % are settings to be varied. MULTI-CLOCK's section II-D has the outline only.
 //!
 //! - A target may be slower by 3 %. At 1 us for an access to slow memory that is a budget of 30,000 of
 //!   them a second.

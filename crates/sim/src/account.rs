@@ -30,6 +30,8 @@ pub struct Counts {
     pub first_touches: [u64; 3],
     /// Hint faults.
     pub hint_faults: u64,
+    /// Pages of 4 KiB that were read again after they had been given back.
+    pub swap_ins: u64,
     /// Shootdowns that interrupted the core.
     pub shootdowns: u64,
 }
@@ -50,6 +52,7 @@ impl Counts {
             (&mut self.walk_misses, other.walk_misses),
             (&mut self.llc_hits, other.llc_hits),
             (&mut self.hint_faults, other.hint_faults),
+            (&mut self.swap_ins, other.swap_ins),
             (&mut self.shootdowns, other.shootdowns),
         ];
         pairs.into_iter().for_each(|(sum, more)| *sum += more);

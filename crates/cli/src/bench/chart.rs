@@ -2,16 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{Outcome, Report};
-use crate::plot::{Plot, TOP, WIDTH, escaped};
+use super::Report;
+use crate::plot::{Plot, escaped};
 
 const HEIGHT: f64 = 360.0;
 /// For the names of contenders.
 const RIGHT: f64 = 170.0;
-
-/// Colours of contenders (Okabe and Ito's, told apart by everybody), then the same dashed.
-const COLOURS: [&str; 7] =
-    ["#0072b2", "#009e73", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
 /// F1 of each contender over simulated time, with the changes of the hot set.
 pub(super) fn draw(report: &Report) -> String {
@@ -21,27 +17,10 @@ pub(super) fn draw(report: &Report) -> String {
         plot.change(detection.from_seconds, None);
     }
     for (index, outcome) in report.outcomes.iter().enumerate() {
-        line(&mut plot, index, outcome);
+        let points = outcome.windows.iter().map(|row| (row.end_seconds, row.f1().unwrap_or(0.0)));
+        plot.named(index, &outcome.contender, RIGHT, points);
     }
     plot.finish()
-}
-
-fn line(plot: &mut Plot, index: usize, outcome: &Outcome) {
-    let colour = COLOURS[index % COLOURS.len()];
-    let dash = if index < COLOURS.len() { "" } else { r#" stroke-dasharray="5 3""# };
-    let points =
-        plot.points(outcome.windows.iter().map(|row| (row.end_seconds, row.f1().unwrap_or(0.0))));
-    let at = TOP + 16.0 * index as f64;
-    let from = WIDTH - RIGHT + 14.0;
-    let _ = writeln!(
-        plot.svg,
-        r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"{dash}/>
-<line x1="{from}" x2="{}" y1="{at}" y2="{at}" stroke="{colour}" stroke-width="2"{dash}/><text x="{}" y="{}">{}</text>"#,
-        from + 24.0,
-        from + 30.0,
-        at + 4.0,
-        escaped(&outcome.contender)
-    );
 }
 
 /// A page of all scenarios, without outside assets.

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use tierscope_core::metrics::moves::Moved;
 use tierscope_core::{Ports, Result};
-use tierscope_sim::exact::{Account, Setup};
+use tierscope_sim::config::Sampling;
+use tierscope_sim::exact::{Account, Mover, Setup};
 use tierscope_sim::experiment::{Experiment, Mode};
 use tierscope_sim::{Truth, density, exact};
 
@@ -22,6 +24,21 @@ pub(crate) trait Simulated: Ports {
 
     /// What an exact machine counted.
     fn account(&self) -> Option<Account>;
+
+    /// What was counted so far, exactly or as expected.
+    fn counted(&mut self) -> Account;
+
+    /// What became of what its mover moved.
+    fn moved(&self) -> Moved;
+
+    /// Bytes promoted and demoted so far, and bytes promoted and touched since where that is counted.
+    fn moved_so_far(&self) -> ([u64; 2], Option<u64>);
+
+    /// Something that carries out actions on it.
+    fn mover(&self) -> Mover;
+
+    /// Nanoseconds that these shares of the accesses do not exceed now, where it can be told.
+    fn latencies(&mut self, shares: [f64; 3]) -> Option<[f64; 3]>;
 }
 
 impl Simulated for density::Machine {
@@ -37,6 +54,27 @@ impl Simulated for density::Machine {
     fn account(&self) -> Option<Account> {
         None
     }
+
+    fn counted(&mut self) -> Account {
+        density::Machine::account(self)
+    }
+
+    fn moved(&self) -> Moved {
+        density::Machine::moved(self)
+    }
+
+    fn moved_so_far(&self) -> ([u64; 2], Option<u64>) {
+        (self.moved_bytes(), None)
+    }
+
+    fn mover(&self) -> Mover {
+        density::Machine::mover(self)
+    }
+
+    fn latencies(&mut self, shares: [f64; 3]) -> Option<[f64; 3]> {
+        let flow = self.flow(0.0);
+        Some(shares.map(|share| flow.latency_ns(share)))
+    }
 }
 
 impl Simulated for exact::Machine {
@@ -46,6 +84,28 @@ impl Simulated for exact::Machine {
 
     fn account(&self) -> Option<Account> {
         Some(exact::Machine::account(self))
+    }
+
+    fn counted(&mut self) -> Account {
+        exact::Machine::account(self)
+    }
+
+    fn moved(&self) -> Moved {
+        exact::Machine::moved(self)
+    }
+
+    fn moved_so_far(&self) -> ([u64; 2], Option<u64>) {
+        let moved = exact::Machine::moved(self);
+        ([moved.promoted, moved.demoted], Some(moved.reaccessed))
+    }
+
+    fn mover(&self) -> Mover {
+        exact::Machine::mover(self)
+    }
+
+    /// Of accesses none: programs tell of their operations.
+    fn latencies(&mut self, _: [f64; 3]) -> Option<[f64; 3]> {
+        None
     }
 
     fn slowdown(&mut self, stolen: f64) -> f64 {
@@ -62,7 +122,18 @@ pub(crate) fn build(
     watch: Option<&Watch>,
     stop: &Arc<AtomicBool>,
 ) -> Result<(Box<dyn Simulated>, Vec<Truth>)> {
-    let sampling = watch.and_then(|watch| watch.sampling(experiment));
+    build_sampled(experiment, watch.and_then(|watch| watch.sampling(experiment)), stop)
+}
+
+/// As [`build`], with accesses sampled like that.
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn build_sampled(
+    experiment: &Experiment,
+    sampling: Option<Sampling>,
+    stop: &Arc<AtomicBool>,
+) -> Result<(Box<dyn Simulated>, Vec<Truth>)> {
     match experiment.mode {
         Mode::Density => {
             let config = density::Config { sampling, ..experiment.config.clone() };

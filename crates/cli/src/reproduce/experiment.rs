@@ -186,7 +186,8 @@ impl Experiment {
 pub(super) fn choose(names: &[String]) -> Result<Vec<Experiment>> {
     for name in names {
         if !ALL.iter().any(|(known, _)| known == name) {
-            let known: Vec<&str> = ALL.iter().map(|(known, _)| *known).collect();
+            let known: Vec<&str> =
+                ALL.iter().map(|(known, _)| *known).chain(super::placement::names()).collect();
             return Err(Error::new(ErrorKind::Usage, format!("no experiment is called {name}"))
                 .remedy(format!("choose from {}", known.join(", "))));
         }

@@ -5,6 +5,7 @@
 
 mod experiment;
 mod page;
+mod placement;
 mod sensitivity;
 mod verdict;
 
@@ -18,7 +19,7 @@ use crate::bench::Scenario;
 use crate::bench::judge::Outcome;
 use crate::bench::race::{Job, race, stop_flag};
 use crate::bench::save;
-use crate::report::written;
+use crate::report::print;
 
 use sensitivity::Variant;
 
@@ -32,7 +33,8 @@ const BAR: f64 = 0.9;
 /// Flags of `tierscope reproduce`.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Experiments to run; all unless told
+    /// Experiments to run, or `placement` for all on policies, which take many minutes; all those on
+    /// telemetry unless told
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 
@@ -110,6 +112,19 @@ impl Planned {
 /// An unknown experiment; a file that cannot be read or written; [`ErrorKind::Data`] if a page to
 /// check is not current.
 pub fn run(args: &ReproduceArgs) -> Result<()> {
+    let (placing, watching): (Vec<String>, Vec<String>) =
+        args.experiments.iter().cloned().partition(|name| placement::knows(name));
+    if !placing.is_empty() {
+        if let Some(name) = watching.first() {
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("cannot run {name} beside {}", placing[0]),
+            )
+            .cause("one is not known, or is about telemetry and the other about placement")
+            .remedy("run those on telemetry, and those on placement, by themselves"));
+        }
+        return run_placement(args, &placing);
+    }
     let experiments = experiment::choose(&args.experiments)?.into_iter();
     let planned =
         experiments.map(|e| Planned::new(e, args.quick)).collect::<Result<Vec<Planned>>>()?;
@@ -117,9 +132,7 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     let jobs: Vec<Job<'_>> = planned.iter().flat_map(Planned::jobs).collect();
     let outcomes = race(&jobs, &stop)?;
     if stop.load(Ordering::Relaxed) {
-        return Err(Error::new(ErrorKind::Other, "stopped")
-            .cause("claims are judged by whole runs only")
-            .remedy("name the experiments to run, to run fewer"));
+        return Err(stopped());
     }
     let mut outcomes = outcomes.into_iter().flatten();
     let ran: Vec<Ran> = planned.into_iter().map(|plan| plan.finish(&mut outcomes)).collect();
@@ -128,21 +141,50 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     }
     let page = page::page(&ran)?;
     match &args.output {
-        Some(path) => save(path, &page),
-        None => {
-            use std::io::Write as _;
-            written(std::io::stdout().lock().write_all(page.as_bytes()))
+        // What stands there on placement stays.
+        Some(path) => {
+            let old = std::fs::read_to_string(path).unwrap_or_default();
+            save(path, &format!("{page}{}", placement::part(&old)))
         }
+        None => print(&page),
     }
+}
+
+/// Experiments on placement, and their part of the page.
+fn run_placement(args: &ReproduceArgs, names: &[String]) -> Result<()> {
+    let planned = placement::choose(names)?;
+    let stop = stop_flag()?;
+    let ran = placement::run(planned, &stop)?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(stopped());
+    }
+    match (&args.check, &args.output) {
+        (Some(path), _) => placement::check(path, &ran),
+        (None, Some(path)) => {
+            let old = std::fs::read_to_string(path).unwrap_or_default();
+            save(path, &placement::merged(&old, &ran))
+        }
+        (None, None) => ran.iter().try_for_each(|ran| print(&placement::section(ran))),
+    }
+}
+
+fn stopped() -> Error {
+    Error::new(ErrorKind::Other, "stopped")
+        .cause("claims are judged by whole runs only")
+        .remedy("name the experiments to run, to run fewer")
+}
+
+fn read_page(path: &std::path::Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Error::new(ErrorKind::Io, format!("cannot read {}", path.display()))
+            .cause(error)
+            .remedy("name a page that `tierscope reproduce -o` wrote")
+    })
 }
 
 /// Whether the page holds each experiment's section as it would be written now.
 fn check(path: &std::path::Path, ran: &[Ran]) -> Result<()> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::new(ErrorKind::Io, format!("cannot read {}", path.display()))
-            .cause(error)
-            .remedy("name a page that `tierscope reproduce -o` wrote")
-    })?;
+    let text = read_page(path)?;
     let stale =
         |ran: &&Ran| !text.contains(&page::section(ran)) || !text.contains(&page::sensitivity(ran));
     match ran.iter().find(stale) {

@@ -10,7 +10,7 @@ use tierscope_sim::experiment::Experiment;
 use super::run::Ran;
 
 /// An experiment and its runs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The experiment.
     pub experiment: String,
@@ -31,7 +31,7 @@ pub struct Report {
 }
 
 /// One run. All times but `wall_seconds` are simulated.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
     /// Who watched; none for the run that the slowdown is told from.
     pub instrument: Option<String>,
@@ -54,7 +54,7 @@ pub struct Run {
 }
 
 /// What an exact machine counted, over all cores.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// Loads and stores.
     pub accesses: u64,
@@ -103,7 +103,7 @@ pub struct Figures {
 }
 
 /// What a process completed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Completed {
     /// Its name.
     pub name: String,
@@ -117,7 +117,7 @@ pub struct Completed {
 
 /// How long a process's operations took, in simulated ns: percentiles by nearest rank, too long by a
 /// 256th at most.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LatencyFigures {
     /// Operations whose accesses were all carried out.
     pub operations: u64,
@@ -147,7 +147,7 @@ impl From<Latency> for LatencyFigures {
 }
 
 /// What a tier did.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TierFigures {
     /// Its name.
     pub name: String,

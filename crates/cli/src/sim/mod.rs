@@ -3,9 +3,10 @@
 //! Each instrument runs on a machine of its own that begins alike: whoever clears ACCESSED bits
 //! takes them from all others. One more machine runs with nobody watching, to tell the slowdown.
 
-mod account;
+pub mod account;
 mod run;
 mod table;
+pub mod tier;
 mod vary;
 
 use std::io::{self, BufWriter, Write};
@@ -28,6 +29,7 @@ pub use account::{Completed, Figures, LatencyFigures, Report, Run, TierFigures};
 pub use run::Ran;
 
 use run::{Job, run_all};
+use tier::TierArgs;
 use vary::VaryArgs;
 
 /// What to simulate.
@@ -37,6 +39,10 @@ pub enum SimCommand {
     #[command(long_about = about("Run an experiment: record what its instruments see, and account \
                                   for what the machine did"))]
     Run(RunArgs),
+    /// Let placement policies run side by side, each on a machine of its own that begins alike
+    #[command(long_about = about("Let placement policies run side by side, each on a machine of its \
+                                  own that begins alike"))]
+    Tier(TierArgs),
     /// Run an experiment again and again with one parameter changed, and judge its instruments
     Vary(VaryArgs),
 }
@@ -116,6 +122,7 @@ fn change(text: &str) -> Result<Change, String> {
 pub fn run(command: &SimCommand, line: &str) -> Result<()> {
     match command {
         SimCommand::Run(args) => run_once(args, line),
+        SimCommand::Tier(args) => tier::run(args, line),
         SimCommand::Vary(args) => vary::run(args),
     }
 }
@@ -146,8 +153,18 @@ fn experiment(name: &str, wanted: &Otherwise, more: &[Change]) -> Result<Experim
         Some((_, text)) => (*text).to_owned(),
         None => experiment_text(Path::new(name))?,
     };
+    experiment_of(name, &text, wanted, more)
+}
+
+/// The experiment of a text, as it is wanted, with more changes.
+pub(crate) fn experiment_of(
+    name: &str,
+    text: &str,
+    wanted: &Otherwise,
+    more: &[Change],
+) -> Result<Experiment> {
     let changes = [&wanted.changes[..], more].concat();
-    let mut experiment = Experiment::changed(name, &text, &changes, read_workload)?;
+    let mut experiment = Experiment::changed(name, text, &changes, read_workload)?;
     if let Some(time) = wanted.time {
         if time < experiment.window {
             return Err(Error::new(ErrorKind::Usage, "the time is too short")

@@ -118,7 +118,9 @@ impl Stage<'_> {
             let mut told = Told { sink: None, reached: self.reached, windows };
             return profile(ports, &mut *instrument, &course, &mut told);
         };
-        let meta = self.meta(ports, watch).with_settings(&instrument.settings());
+        let told = (watch.instrument.as_str(), watch.sampling_interval());
+        let meta = meta(self.experiment, ports, told, self.line);
+        let meta = meta.with_settings(&instrument.settings());
         let mut recorder = Recorder::create(dir, &meta)?;
         let mut told = Told { sink: Some(&mut recorder), reached: self.reached, windows };
         let ended = profile(ports, &mut *instrument, &course, &mut told);
@@ -128,37 +130,42 @@ impl Stage<'_> {
         closed?;
         Ok(ended)
     }
+}
 
-    fn meta(&self, ports: &mut dyn Ports, watch: &Watch) -> Meta {
-        let experiment = self.experiment;
-        let radix = ports.access_bits().ok().map(|bits| bits.radix());
-        let fact = |name: &str, value: String| (name.to_owned(), value);
-        let flush = experiment.setup.flush;
-        Meta {
-            instrument: watch.instrument.clone(),
-            sampling: watch.sampling_interval(),
-            window: experiment.window,
-            target: experiment.processes[0].name.clone(),
-            machine: Host {
-                kernel: format!(
-                    "none: simulated ({}, {})",
-                    experiment.mode.name(),
-                    experiment.setup.hardware.name
-                ),
-                radix,
-                tiers: ports.residence().map(|all| all.tiers.clone()).unwrap_or_default(),
-            },
-            command: self.line.into(),
-            started: SystemTime::now(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            annotations: BTreeMap::from([
-                fact("simulated", experiment.mode.name().into()),
-                fact("experiment", experiment.name.clone()),
-                fact("seed", experiment.seed.to_string()),
-                fact("tlb_flush_period", flush.map_or("none".into(), |every| format!("{every:?}"))),
-            ]),
-            ..Meta::default()
-        }
+/// What the recording of a simulated machine says about itself.
+pub(super) fn meta(
+    experiment: &Experiment,
+    ports: &mut dyn Ports,
+    (instrument, sampling): (&str, Duration),
+    line: &str,
+) -> Meta {
+    let radix = ports.access_bits().ok().map(|bits| bits.radix());
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let flush = experiment.setup.flush;
+    Meta {
+        instrument: instrument.into(),
+        sampling,
+        window: experiment.window,
+        target: experiment.processes[0].name.clone(),
+        machine: Host {
+            kernel: format!(
+                "none: simulated ({}, {})",
+                experiment.mode.name(),
+                experiment.setup.hardware.name
+            ),
+            radix,
+            tiers: ports.residence().map(|all| all.tiers.clone()).unwrap_or_default(),
+        },
+        command: line.into(),
+        started: SystemTime::now(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        annotations: BTreeMap::from([
+            fact("simulated", experiment.mode.name().into()),
+            fact("experiment", experiment.name.clone()),
+            fact("seed", experiment.seed.to_string()),
+            fact("tlb_flush_period", flush.map_or("none".into(), |every| format!("{every:?}"))),
+        ]),
+        ..Meta::default()
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Costs {
     pub shootdown: ShootdownCosts,
     /// Moving, splitting and collapsing pages.
     pub moves: MoveCosts,
+    /// Pages that are given back and read again.
+    pub swap: SwapCosts,
 }
 
 /// Probes and scans of ACCESSED bits; charged to the profiler.
@@ -233,6 +235,29 @@ pub struct MoveCosts {
     pub ranges: Ranges,
 }
 
+/// The device that pages are given back to; what reading takes is charged to the thread that faults,
+/// what writing takes to the mover.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwapCosts {
+    /// Nanoseconds until a read begins to arrive.
+    pub read_ns: u64,
+    /// MiB a second from then on.
+    pub read_mib_s: u64,
+    /// Nanoseconds until a write is taken.
+    pub write_ns: u64,
+    /// MiB a second from then on.
+    pub write_mib_s: u64,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
+}
+
 /// The ready-made costs: name and TOML text.
 const READY_MADE: &[(&str, &str)] = &[("linux", include_str!("../../costs/linux.toml"))];
 
@@ -270,6 +295,8 @@ impl Costs {
         let above_zero = [
             ("moves.copy_mib_s", self.moves.copy_mib_s),
             ("moves.batch", self.moves.batch),
+            ("swap.read_mib_s", self.swap.read_mib_s),
+            ("swap.write_mib_s", self.swap.write_mib_s),
             ("tick.period_us", self.tick.period_us),
             ("shootdown.flush_all_pages", self.shootdown.flush_all_pages),
         ];
@@ -287,7 +314,8 @@ impl Costs {
         check_table(name, "faults", &self.faults)?;
         check_table(name, "calls", &self.calls)?;
         check_table(name, "shootdown", &self.shootdown)?;
-        check_table(name, "moves", &self.moves)
+        check_table(name, "moves", &self.moves)?;
+        check_table(name, "swap", &self.swap)
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, Addr, Clock, CpuTime, HintFaults, Level, Mappings, Missing, PlacementView, Ports,
-    Pressure, RangeSet, Result, Samples, SpaceId, Target, TierUse, Time, Wake,
+    AccessBits, Addr, Clock, CpuTime, HintFaults, Level, Mappings, Missing, PageEvents,
+    PlacementView, Ports, Pressure, RangeSet, Result, Samples, SpaceId, Target, TierUse, Time,
+    Wake,
 };
 use tierscope_workloads::Workload;
 
@@ -15,6 +16,7 @@ use super::ledger::Ledger;
 use super::moves::Moves;
 use super::samples::Sampler;
 use super::stamps::{Stamp, Stamps};
+use super::stretches::Stretches;
 use super::world::{SPACE, World};
 use super::{Config, Start};
 use crate::Truth;
@@ -31,6 +33,7 @@ pub struct Machine {
     pub(super) armed: Armed,
     pub(super) ledger: Ledger,
     pub(super) moves: Moves,
+    pub(super) stretches: Stretches,
     pub(super) tiers: Vec<TierUse>,
     stop: Option<Arc<AtomicBool>>,
 }
@@ -56,6 +59,7 @@ impl Machine {
             armed: Armed::default(),
             ledger: Ledger::default(),
             moves: Moves::default(),
+            stretches: Stretches::default(),
             tiers: Vec::new(),
             stop: None,
             config,
@@ -160,6 +164,17 @@ impl Ports for Machine {
 
     fn hint_faults(&mut self) -> Result<&mut dyn HintFaults, Missing> {
         Ok(self)
+    }
+
+    fn page_events(&mut self) -> Result<&mut dyn PageEvents, Missing> {
+        Err(Missing {
+            port: "page events",
+            cause:
+                "in a machine of densities all memory is there from the beginning: nothing comes \
+                    or goes"
+                    .into(),
+            remedy: "simulate it exactly".into(),
+        })
     }
 
     fn pressure(&mut self) -> Result<Pressure, Missing> {

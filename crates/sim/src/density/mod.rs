@@ -68,6 +68,7 @@ mod profile;
 mod residency;
 mod samples;
 mod stamps;
+mod stretches;
 mod view;
 mod world;
 

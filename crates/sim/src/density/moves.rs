@@ -44,6 +44,18 @@ impl Machine {
         Mover::of(&self.moves.desk)
     }
 
+    /// What the mover did so far, and what is expected to have become of it.
+    #[must_use]
+    pub fn moved(&self) -> tierscope_core::metrics::moves::Moved {
+        self.stretches.account(self.now)
+    }
+
+    /// Bytes promoted and demoted so far.
+    #[must_use]
+    pub fn moved_bytes(&self) -> [u64; 2] {
+        [self.stretches.moved.promoted, self.stretches.moved.demoted]
+    }
+
     /// Time goes on to `to`, and pages move meanwhile.
     pub(super) fn pass(&mut self, to: u64) {
         while self.now.0 < to && self.moves.is_busy() {
@@ -89,7 +101,11 @@ impl Machine {
                 ActionKind::Collapse | ActionKind::Reclaim => job.give_up(Failure::Unsupported),
             }
             if job.is_over() {
-                desk(&self.moves.desk).outcomes.push(job.outcome(Time(self.moves.time)));
+                let outcome = job.outcome(Time(self.moves.time));
+                if let Some(why) = outcome.why.filter(|_| outcome.failed > 0) {
+                    self.stretches.moved.fails(why, outcome.failed);
+                }
+                desk(&self.moves.desk).outcomes.push(outcome);
             } else {
                 self.moves.job = Some(job);
             }
@@ -112,6 +128,11 @@ impl Machine {
         let range = Range { start: job.from, ..job.action.range };
         let moved = self.world.places.move_pages(&range, tier, most);
         self.note(&moved, tier, batch, lines);
+        if self.stretches.wants_truth() && !moved.parts.is_empty() {
+            self.stretches.tell(self.world.truth());
+        }
+        let now = Time(self.moves.time);
+        moved.parts.iter().for_each(|part| self.stretches.moves(part, now));
         self.moves.time += (moved.pages as f64 * each) as u64;
         job.from = moved.reached;
         job.done += moved.pages << PAGE_SHIFT;

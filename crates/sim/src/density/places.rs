@@ -42,8 +42,19 @@ pub(super) struct Places {
     pub(super) version: u64,
 }
 
-/// What became of a request to move pages.
+/// Pages `from..to`, of which some moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    /// Pages that came from a slower tier.
+    pub(super) up: u64,
+    /// Pages that came from a faster tier.
+    pub(super) down: u64,
+}
+
+/// What became of a request to move pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Moved {
     /// Everything before this address is dealt with.
     pub(super) reached: u64,
@@ -53,6 +64,8 @@ pub(super) struct Moved {
     pub(super) failed: u64,
     /// Of those that moved, by tier that they came from.
     pub(super) from: [u64; crate::account::TIERS],
+    /// Where they are, in order of address.
+    pub(super) parts: Vec<Part>,
 }
 
 impl Places {
@@ -274,14 +287,17 @@ impl Places {
                 break;
             }
             let stop = if count == wanted { stop } else { prefix(start, &rule, tier, count) };
+            let mut part = Part { from: start, to: stop, ..Part::default() };
             for (residue, source) in rule.iter().enumerate().filter(|(_, source)| **source != tier)
             {
                 let pages = of_residue((start, stop), residue, rule.len());
                 moved.from[usize::from(source.0)] += pages;
+                *if *source > tier { &mut part.up } else { &mut part.down } += pages;
                 self.pools[usize::from(source.0)].free += pages;
             }
             self.pools[to].free -= count;
             moved.pages += count;
+            moved.parts.push(part);
             self.put((start, stop), Arc::new([tier]));
             from = stop;
         }

@@ -9,7 +9,7 @@ use tierscope_workloads::app::Call;
 use super::machine::Machine;
 use super::memory::Reached;
 use super::os::{Denied, Resolved};
-use super::tier::NS;
+use super::tier::{NS, SECOND};
 use super::window::Spot;
 use crate::exact::Detail;
 
@@ -113,8 +113,10 @@ impl<B: BusObserver> Machine<B> {
     ) -> Result<(), Denied> {
         match made {
             Ok(resolved) => {
-                if let Resolved::Page(size) = resolved? {
-                    self.charge_page(cpu, size);
+                match resolved? {
+                    Resolved::Page(size) => self.charge_page(cpu, size),
+                    Resolved::Read(size, pages) => self.charge_read(cpu, size, pages),
+                    Resolved::Hint | Resolved::Spurious => {}
                 }
                 Ok(())
             }
@@ -131,6 +133,16 @@ impl<B: BusObserver> Machine<B> {
         cpu.counts.first_touches[size as usize] += 1;
         let [small, huge] = [costs.small_ns, costs.huge_ns];
         cpu.time += NS * [small, huge, 512 * huge][size as usize];
+    }
+
+    /// A core makes a page and waits for what has to be read into it: one request.
+    pub(super) fn charge_read(&mut self, cpu: usize, size: PageSize, pages: u64) {
+        self.charge_page(cpu, size);
+        let costs = &self.costs.swap;
+        let read = pages * PAGE_SIZE * (SECOND >> 20) / costs.read_mib_s;
+        let cpu = &mut self.cpus[cpu];
+        cpu.counts.swap_ins += pages;
+        cpu.time += costs.read_ns * NS + read;
     }
 
     /// mlock(2) and munlock(2): pages that are locked are all there.

@@ -41,6 +41,8 @@ pub(super) struct Cpu {
     pub(super) stolen: u64,
     /// Walks when it was last decided whether the host should prefetch.
     pub(super) walks_seen: u64,
+    /// Physical addresses that it touched and that nobody had since they were promoted.
+    pub(super) reached: Vec<u64>,
 }
 
 impl Cpu {
@@ -65,6 +67,7 @@ impl Cpu {
             idle: 0,
             stolen: 0,
             walks_seen: 0,
+            reached: Vec::new(),
         })
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use tierscope_core::metrics::moves::Moved;
 use tierscope_core::{
     Addr, BusObserver, Error, ErrorKind, HintFault, Range, Result, SpaceId, Tier, TierUse, Time,
 };
@@ -350,6 +351,12 @@ impl<B: BusObserver> Machine<B> {
     #[must_use]
     pub fn mover(&self) -> Mover {
         self.moves.handle()
+    }
+
+    /// What the mover did so far, and what became of it.
+    #[must_use]
+    pub fn moved(&self) -> Moved {
+        self.os.unused.account()
     }
 
     /// What was counted and spent so far.

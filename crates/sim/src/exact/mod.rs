@@ -43,9 +43,11 @@ mod share;
 mod shootdown;
 mod slots;
 mod space;
+mod swap;
 mod tables;
 mod thread;
 mod tier;
+mod unused;
 mod view;
 mod window;
 

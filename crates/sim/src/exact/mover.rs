@@ -79,7 +79,11 @@ impl<B: BusObserver> Machine<B> {
             self.moves.job = Some(job);
             return;
         }
-        desk.outcomes.push(job.outcome(Time(self.moves.time / NS)));
+        let outcome = job.outcome(Time(self.moves.time / NS));
+        if let Some(why) = outcome.why.filter(|_| outcome.failed > 0) {
+            self.os.unused.moved.fails(why, outcome.failed);
+        }
+        desk.outcomes.push(outcome);
     }
 
     fn carry_out(&mut self, job: &mut Job) -> Batch {
@@ -98,7 +102,7 @@ impl<B: BusObserver> Machine<B> {
             ActionKind::Move(tier) => self.move_some(job, tier),
             ActionKind::Split => self.split_next(job),
             ActionKind::Collapse => self.collapse_next(job),
-            ActionKind::Reclaim => fail(job, Failure::Unsupported),
+            ActionKind::Reclaim => self.give_back_some(job),
         }
     }
 
@@ -126,13 +130,51 @@ impl<B: BusObserver> Machine<B> {
             }
             match self.os.move_leaf(range.space, leaf, tier) {
                 None => batch.fail(size.bytes(), Failure::NoRoom),
-                Some(_) => {
+                Some(frame) => {
+                    let now = Time((self.moves.time + batch.time) / NS);
+                    let page = (range.space, linear);
+                    self.os.unused.moves(page, (frame, size), (from, tier), now);
                     stale.range.start = if stale.pages == 0 { linear } else { stale.range.start };
                     stale.add(size);
                     batch.done += size.bytes();
                     batch.time += self.copy(self.moves.time + batch.time, from, tier, size);
                 }
             }
+        }
+        stale.range.end = job.from.max(stale.range.start);
+        batch.time += self.shoot(stale);
+        batch
+    }
+
+    /// Gives pages back until the batch is full; what has to be written is written one after another.
+    fn give_back_some(&mut self, job: &mut Job) -> Batch {
+        let range = job.action.range;
+        let mut batch = Batch::default();
+        let mut stale = Stale::nothing(Range { start: job.from, ..range });
+        while batch.pages < self.moves.costs.batch {
+            let Some((linear, leaf)) = self.os.next_leaf(range, job.from) else {
+                job.from = range.end;
+                break;
+            };
+            let size = PageSize::of_level(leaf.level).expect("a leaf's");
+            job.from = linear + size.bytes();
+            job.met = true;
+            batch.pages += 1;
+            if self.os.is_locked(range.space, linear) {
+                batch.fail(size.bytes(), Failure::Busy);
+                continue;
+            }
+            let now = Time((self.moves.time + batch.time) / NS);
+            let Some(written) = self.os.give_back(range.space, (linear, leaf), now) else {
+                batch.fail(size.bytes(), Failure::Unsupported);
+                continue;
+            };
+            stale.range.start = if stale.pages == 0 { linear } else { stale.range.start };
+            stale.add(size);
+            batch.done += size.bytes();
+            let costs = &self.costs.swap;
+            let write = costs.write_ns * NS + size.bytes() * (SECOND >> 20) / costs.write_mib_s;
+            batch.time += self.moves.costs.page_ns * NS + if written { write } else { 0 };
         }
         stale.range.end = job.from.max(stale.range.start);
         batch.time += self.shoot(stale);

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use tierscope_core::{
-    Error, ErrorKind, Failure, Level, Mapping, Mappings, PageEvent, PageEventKind, Radix, Range,
-    Result, SpaceId, Tier, Time,
+    Backing, Error, ErrorKind, Failure, Level, Mapping, Mappings, PageEvent, PageEventKind, Radix,
+    Range, Result, SpaceId, Tier, Time,
 };
 use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, HUGE, PRESENT, WRITABLE};
 use tierscope_hw::{Asid, PageSize, Root};
@@ -19,7 +19,9 @@ use super::log::Log;
 use super::pages::Pages;
 use super::setup::Setup;
 use super::space::{Map, Space, Vma};
+use super::swap::Swapped;
 use super::tables::{Located, Tables};
+use super::unused::Unused;
 use crate::placement::{Placement, Watermarks};
 
 /// Translations that TLBs must forget.
@@ -60,6 +62,8 @@ pub enum Denied {
 pub(super) enum Resolved {
     /// A page was made.
     Page(PageSize),
+    /// A page was made, and so many of its pages of 4 KiB read from where they had been given back to.
+    Read(PageSize, u64),
     /// An armed page is present again.
     Hint,
     /// There was nothing to do: the entry allows the access by now.
@@ -98,6 +102,9 @@ pub(super) struct Os {
     pub(super) spaces: Vec<Space>,
     pub(super) pages: Pages,
     pub(super) events: Log<PageEvent>,
+    /// What was promoted for nothing, up to now.
+    pub(super) unused: Unused,
+    pub(super) swapped: Swapped,
     /// Blocks of 2 MiB that were taken for page tables.
     table_blocks: u64,
     asids: super::slots::Slots,
@@ -138,6 +145,8 @@ impl Os {
             spaces: Vec::new(),
             pages: Pages::default(),
             events: Log::default(),
+            unused: Unused::default(),
+            swapped: Swapped::default(),
             table_blocks: 0,
             asids,
             mappings: Arc::default(),
@@ -265,6 +274,7 @@ impl Os {
         let range = Level::PTE.align(&range);
         self.cut(range)?;
         let mut stale = self.zap(range);
+        self.swapped.take(&range);
         let space = self.space_mut(range.space);
         let gone: Vec<u64> =
             space.vmas.range(range.start..range.end).map(|(start, _)| *start).collect();
@@ -363,10 +373,31 @@ impl Os {
             self.release(range.space, leaf.entry, size);
             stale.add(size);
         }
+        self.swapped.take(&range);
         if stale.pages > 0 {
             self.events.push(PageEvent { time: now, range, kind: PageEventKind::Freed });
         }
         Ok(stale)
+    }
+
+    /// Gives the page of a leaf back; whether it has to be written first. `None` for a page of
+    /// hugetlbfs, which cannot be.
+    pub(super) fn give_back(
+        &mut self,
+        id: SpaceId,
+        (linear, leaf): (u64, Located),
+        now: Time,
+    ) -> Option<bool> {
+        let size = PageSize::of_level(leaf.level).filter(|size| *size != PageSize::G1)?;
+        let (_, vma) = self.space(id)?.vma(linear)?;
+        let written = vma.backing != Backing::File || leaf.entry & DIRTY != 0;
+        let range = Range::new(id, linear, linear + size.bytes());
+        self.tables.put(leaf.address, 0);
+        self.release(id, leaf.entry, size);
+        self.swapped.put(&range);
+        self.unused.moved.reclaimed += size.bytes();
+        self.events.push(PageEvent { time: now, range, kind: PageEventKind::Freed });
+        Some(written)
     }
 
     /// The physical address of what a leaf, present or armed, holds at a linear one.
@@ -482,6 +513,7 @@ impl Os {
         let frame = (entry & FRAME_MASK) >> 12;
         let tier = self.frames.tier_of(frame);
         self.space_mut(id).resident[usize::from(tier.0)] -= size.bytes() >> 12;
+        self.unused.free(frame, size);
         self.frames.give(frame, size);
     }
 
@@ -660,7 +692,10 @@ impl Os {
         let page = hole.linear & !(size.bytes() - 1);
         let range = Range::new(hole.id, page, page + size.bytes());
         self.events.push(PageEvent { time: now, range, kind: PageEventKind::Allocated(tier) });
-        Ok(Ok(Resolved::Page(size)))
+        Ok(Ok(match self.swapped.take(&range) {
+            0 => Resolved::Page(size),
+            pages => Resolved::Read(size, pages),
+        }))
     }
 
     /// A page as large as the mapping and its neighbours allow, young or not.
@@ -712,6 +747,7 @@ impl Os {
         }
         let Some(table) = self.tables.new_leaf(uncached)? else { return Ok(None) };
         let first = found.entry & !HUGE;
+        self.unused.split((first & FRAME_MASK) >> 12);
         self.tables.fill(table, first);
         self.tables.attach(root, linear, found, table);
         self.charge_tables();
@@ -748,7 +784,8 @@ impl Os {
         let table = found.entry & FRAME_MASK;
         let entries: Vec<u64> = (0..512).map(|at| self.tables.entry(table + at * 8)).collect();
         let mapped = || entries.iter().filter(|entry| **entry != 0);
-        if vma.locked || mapped().any(|entry| entry & PRESENT == 0) {
+        let out = self.swapped.holds(&range);
+        if out || vma.locked || mapped().any(|entry| entry & PRESENT == 0) {
             return Err(Failure::Busy);
         }
         let mut each = vec![0u64; self.frames.tiers()];

@@ -171,10 +171,12 @@ impl<B: BusObserver> Machine<B> {
                 let ends = until.min(thread.segment_ends);
                 wanted = WINDOW * windows(ends - cpu.time, cycles.access, left);
             }
-            let whose = Whose { root, non_temporal, llc: below.memory.llc.as_ref() };
+            let llc = below.memory.llc.as_ref();
+            let whose = Whose { root, non_temporal, llc, unused: &os.unused };
             wanted = wanted.min(thread.until_an_end());
             let ops = &thread.ops()[..wanted];
             let done = translate::<CACHE, SAMPLES>(cpu, below.tables, &whose, ops);
+            os.unused.reach(&mut cpu.reached);
             if CACHE || SAMPLES {
                 below.window::<CACHE, CLOCK, SAMPLES>(cpu, &who);
             } else {
@@ -213,6 +215,7 @@ impl<B: BusObserver> Machine<B> {
         match resolved {
             Resolved::Spurious => {}
             Resolved::Page(size) => self.charge_page(at, size),
+            Resolved::Read(size, pages) => self.charge_read(at, size, pages),
             Resolved::Hint => {
                 let cpu = &mut self.cpus[at];
                 cpu.counts.hint_faults += 1;
@@ -269,8 +272,10 @@ impl<B: BusObserver> Machine<B> {
         let cpu = &mut cpus[at];
         let root = os.spaces[addr.space.0 as usize].root;
         let who = Who::new(addr.space, 1, false, cycles);
-        let whose = Whose { root, non_temporal: false, llc: memory.llc.as_ref() };
+        let llc = memory.llc.as_ref();
+        let whose = Whose { root, non_temporal: false, llc, unused: &os.unused };
         keep::<CACHE, SAMPLES>(cpu, &whose, done);
+        os.unused.reach(&mut cpu.reached);
         let mut below = Below { memory, tables: &mut os.tables, cycles, at };
         if CACHE || SAMPLES {
             below.window::<CACHE, CLOCK, SAMPLES>(cpu, &who);

@@ -7,6 +7,7 @@ use tierscope_hw::{Cache, DEPTH, Place, Root, Source};
 use super::cpu::Cpu;
 use super::tables::Tables;
 use super::thread::{FORESEEN, Op};
+use super::unused::Unused;
 
 /// Accesses that a core translates before it waits for the first of them: about what its window of
 /// out-of-order execution holds, and enough for the host to prefetch.
@@ -100,6 +101,8 @@ pub(super) struct Whose<'a> {
     pub(super) root: Root,
     pub(super) non_temporal: bool,
     pub(super) llc: Option<&'a Cache>,
+    /// Pages that were promoted and not touched since.
+    pub(super) unused: &'a Unused,
 }
 
 /// An access that was translated.
@@ -146,6 +149,9 @@ pub(super) fn keep<const CACHE: bool, const SAMPLES: bool>(
         Source::L2 => cpu.counts.second_tlb_hits += 1,
         Source::Walk => {
             let read = cpu.mmu.last_reads();
+            if whose.unused.holds(physical) {
+                cpu.reached.push(physical);
+            }
             cpu.counts.walks += 1;
             cpu.counts.walk_reads += u64::from(read.count());
             if CACHE {

@@ -66,6 +66,11 @@ impl File {
         if window.is_zero() || time < window {
             return Err((self.time.span().start, "it does not hold a window".into()));
         }
+        let warm_up = self.warm_up.as_ref().map(|text| of(text, parse_time)).transpose()?;
+        let warm_up = warm_up.unwrap_or_default();
+        if let Some(text) = self.warm_up.as_ref().filter(|_| warm_up >= time) {
+            return Err((text.span().start, "nothing is left to measure after it".into()));
+        }
         let hardware = self.machine.hardware()?;
         let hardware = changed(hardware, "hardware", &self.changes, Hardware::parse)
             .map_err(|error| (0, said(error)))?;
@@ -86,6 +91,8 @@ impl File {
             seed: self.seed(),
             mode: self.simulation.mode,
             watchers: self.watchers()?,
+            policies: self.policies.iter().map(|p| (p.get_ref().clone(), p.span().start)).collect(),
+            warm_up,
             setup,
             processes,
             config,
@@ -211,6 +218,7 @@ impl File {
         config.cores = processes.iter().map(|p| p.threads).sum::<u32>();
         config.rate = density.rate.or(config.rate);
         config.placement = processes[0].placement.clone();
+        config.overlap = processes[0].overlap;
         config.start = density.start.unwrap_or(config.start);
         Ok(config)
     }
@@ -262,6 +270,12 @@ impl file::Machine {
             }
             hardware.translation.levels = *levels.get_ref();
             hardware.translation.psc.retain(|cache| cache.level <= *levels.get_ref());
+        }
+        if let (Some(sets), Some(llc)) = (&self.llc_sets, &mut hardware.llc) {
+            if !sets.get_ref().is_power_of_two() {
+                return Err((sets.span().start, "a slice has a power of two of sets".into()));
+            }
+            llc.sets = *sets.get_ref();
         }
         if !self.tier.is_empty() {
             let tiers = self.tier.iter().map(|table| table.get_ref().of(&hardware));

@@ -24,6 +24,9 @@ pub struct File {
     #[serde(default)]
     pub(super) instrument: Vec<Spanned<Instrument>>,
     #[serde(default)]
+    pub(super) policies: Vec<Spanned<String>>,
+    pub(super) warm_up: Option<Spanned<String>>,
+    #[serde(default)]
     pub(super) machine: Machine,
     pub(super) process: Vec<Spanned<Process>>,
     #[serde(default)]
@@ -53,6 +56,7 @@ pub(super) struct Machine {
     pub(super) hardware: Option<Spanned<String>>,
     pub(super) cpus: Option<Spanned<u32>>,
     pub(super) levels: Option<Spanned<u8>>,
+    pub(super) llc_sets: Option<Spanned<u32>>,
     pub(super) memory_mode: bool,
     pub(super) flush: Option<Spanned<String>>,
     pub(super) watermark_scale_factor: Option<Spanned<u32>>,

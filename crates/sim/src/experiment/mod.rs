@@ -10,6 +10,8 @@
 //! window = "200ms"              # from one snapshot to the next; 200ms unless told
 //! seed = 1                      # 1 unless told
 //! instruments = ["guided"]      # by the names of `bench accuracy`
+//! policies = ["static", "hot_region:round=1GiB@guided"]   # `sim tier`: NAME:key=value,…@INSTRUMENT
+//! warm-up = "2s"                # `sim tier` measures from then on
 //!
 //! [[instrument]]                # or with settings of one's own
 //! name = "fast"
@@ -21,6 +23,7 @@
 //! hardware = "xeon-gold-6238m"  # ready-made, or a file; this one unless told
 //! cpus = 2                      # as many as the processes have threads unless told
 //! levels = 4                    # of page tables; the hardware's unless told
+//! llc-sets = 64                 # of a slice of the last-level cache; the hardware's unless told
 //! memory-mode = false           # the first tier is a cache of the second
 //! flush = "5ms"                 # all TLBs are flushed so often; `never` unless told
 //! watermark-scale-factor = 10   # vm.watermark_scale_factor
@@ -165,6 +168,11 @@ pub struct Experiment {
     pub mode: Mode,
     /// Who watches, each on a machine of its own.
     pub watchers: Vec<Watcher>,
+    /// Who places memory, each on a machine of its own: lines as the file says them, and where they
+    /// stand, for [`Experiment::at`].
+    pub policies: Vec<(String, usize)>,
+    /// Time before anything is measured of a policy.
+    pub warm_up: Duration,
     /// The exact machine.
     pub setup: Setup,
     /// Who works on it.
@@ -404,6 +412,25 @@ every = 100
         let mut again = experiment.clone();
         again.reseed(9);
         assert_eq!(again.processes.iter().map(|p| p.seed).collect::<Vec<_>>(), [9, 10]);
+    }
+
+    #[test]
+    fn policies_a_warm_up_and_a_smaller_cache() {
+        let more = "seed = 7\npolicies = [\"static\", \"tpp\"]\nwarm-up = \"500ms\"";
+        let text =
+            FULL.replacen("seed = 7", more, 1).replacen("levels", "llc-sets = 512\nlevels", 1);
+        let experiment = Experiment::parse("e", &text).unwrap_or_else(|error| panic!("{error}"));
+        let names: Vec<&str> = experiment.policies.iter().map(|(line, _)| line.as_str()).collect();
+        assert_eq!(
+            (names, experiment.warm_up),
+            (vec!["static", "tpp"], Duration::from_millis(500))
+        );
+        assert_eq!(experiment.setup.hardware.llc.as_ref().map(|llc| llc.sets), Some(512));
+        let refused = |from: &str, to: &str| {
+            Experiment::parse("e", &text.replacen(from, to, 1)).expect_err(to).to_string()
+        };
+        assert!(refused("\"500ms\"", "\"2s\"").contains("e:9:11: nothing is left to measure"));
+        assert!(refused("= 512\n", "= 500\n").contains("a power of two of sets"));
     }
 
     #[test]

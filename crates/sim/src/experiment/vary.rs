@@ -80,6 +80,7 @@ impl Experiment {
         add("costs.calls", &|| table_of(&costs.calls), &costs.calls.ranges);
         add("costs.shootdown", &|| table_of(&costs.shootdown), &costs.shootdown.ranges);
         add("costs.moves", &|| table_of(&costs.moves), &costs.moves.ranges);
+        add("costs.swap", &|| table_of(&costs.swap), &costs.swap.ranges);
         found
     }
 }

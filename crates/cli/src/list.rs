@@ -1,0 +1,283 @@
+//! `tierscope list`: the policies and instruments that there are, what each tracks, how, and at what cost.
+//!
+//! The table of policies is table I of the MULTI-CLOCK paper, made from the registry.
+
+use std::io::{self, BufWriter, Write};
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tierscope_core::Result;
+use tierscope_instruments::registry as instruments;
+use tierscope_policies::registry as policies;
+use tierscope_report::write_json;
+
+use crate::report::written;
+
+/// What to list.
+#[derive(Debug, Subcommand)]
+pub enum ListCommand {
+    /// Placement policies: what each tracks, by what it promotes and demotes, what looking costs
+    Policies(ListArgs),
+    /// Instruments: what each tracks, how fine, what looking costs, and its variants
+    Instruments(ListArgs),
+}
+
+/// Flags of `tierscope list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Print JSON, with every setting
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A policy as JSON tells of it.
+#[derive(Debug, Serialize)]
+struct Policy {
+    name: &'static str,
+    about: &'static str,
+    source: &'static str,
+    tracks: &'static str,
+    granularity: &'static str,
+    promotes: &'static str,
+    demotes: &'static str,
+    cost: &'static str,
+    /// Bytes that it keeps for each page of 4 KiB; none if that does not grow with pages.
+    page_bytes: Option<usize>,
+    needs: Vec<String>,
+    uses: Vec<String>,
+    settings: Vec<Setting>,
+}
+
+#[derive(Debug, Serialize)]
+struct Setting {
+    name: &'static str,
+    about: &'static str,
+    default: String,
+}
+
+impl From<&policies::Entry> for Policy {
+    fn from(entry: &policies::Entry) -> Self {
+        let names = |needs: &[policies::Need]| needs.iter().map(ToString::to_string).collect();
+        let setting =
+            |key: policies::Key| Setting { name: key.name, about: key.about, default: key.default };
+        Self {
+            name: entry.name,
+            about: entry.about,
+            source: entry.source,
+            tracks: entry.tracks,
+            granularity: entry.granularity,
+            promotes: entry.promotes,
+            demotes: entry.demotes,
+            cost: entry.cost,
+            page_bytes: entry.page_bytes,
+            needs: names(entry.needs),
+            uses: names(entry.uses),
+            settings: entry.keys().into_iter().map(setting).collect(),
+        }
+    }
+}
+
+/// An instrument as JSON tells of it.
+#[derive(Debug, Serialize)]
+struct Instrument {
+    name: &'static str,
+    about: &'static str,
+    tracks: &'static str,
+    granularity: &'static str,
+    variants: Vec<Variant>,
+}
+
+#[derive(Debug, Serialize)]
+struct Variant {
+    name: &'static str,
+    about: &'static str,
+    cost: &'static str,
+}
+
+impl From<&instruments::Entry> for Instrument {
+    fn from(entry: &instruments::Entry) -> Self {
+        let variant = |variant: &instruments::Variant| Variant {
+            name: variant.name,
+            about: variant.about,
+            cost: grows(variant.cost),
+        };
+        Self {
+            name: entry.name,
+            about: entry.about,
+            tracks: entry.tracks,
+            granularity: entry.granularity,
+            variants: entry.variants.iter().map(variant).collect(),
+        }
+    }
+}
+
+fn grows(cost: instruments::CostClass) -> &'static str {
+    match cost {
+        instruments::CostClass::Bounded => "bounded",
+        instruments::CostClass::HotMemory => "grows with what is hot",
+        instruments::CostClass::AllMemory => "grows with what is mapped",
+    }
+}
+
+/// Prints a list.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn run(command: &ListCommand) -> Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    written(match command {
+        ListCommand::Policies(args) => write_policies(args, &mut out),
+        ListCommand::Instruments(args) => write_instruments(args, &mut out),
+    })?;
+    written(out.flush())
+}
+
+fn write_policies(args: &ListArgs, out: &mut dyn Write) -> io::Result<()> {
+    let all: Vec<Policy> = policies::all().iter().map(Policy::from).collect();
+    if args.json {
+        return write_json(&all, out);
+    }
+    let head = ["policy", "tracks", "moves", "promotes", "demotes", "cost of looking", "B/page"];
+    let row = |policy: &Policy| {
+        let bytes = policy.page_bytes.map_or("-".into(), |bytes| bytes.to_string());
+        let cells = [
+            policy.name,
+            policy.tracks,
+            policy.granularity,
+            policy.promotes,
+            policy.demotes,
+            policy.cost,
+            &bytes,
+        ];
+        cells.map(str::to_owned)
+    };
+    let rows: Vec<[String; 7]> = all.iter().map(row).collect();
+    table(out, &[16, 16, 11, 21, 21, 23, 6], &head, &rows)?;
+    writeln!(out)?;
+    let about: Vec<[String; 3]> = all
+        .iter()
+        .map(|policy| [policy.name, policy.about, policy.source].map(str::to_owned))
+        .collect();
+    table(out, &[16, 60, 40], &["policy", "in a line", "source"], &about)?;
+    writeln!(
+        out,
+        "\nB/page: bytes kept for each page of 4 KiB; - if that does not grow with pages. Evidence that each needs, \
+         and\nits settings: --json. A policy is named NAME or NAME:key=value,…"
+    )
+}
+
+fn write_instruments(args: &ListArgs, out: &mut dyn Write) -> io::Result<()> {
+    let all: Vec<Instrument> = instruments::list().iter().map(Instrument::from).collect();
+    if args.json {
+        return write_json(&all, out);
+    }
+    let head = ["instrument", "tracks", "grain", "variant", "cost of looking", "in a line"];
+    let rows = all.iter().flat_map(|entry| {
+        entry.variants.iter().map(move |variant| {
+            let cells = [
+                entry.name,
+                entry.tracks,
+                entry.granularity,
+                variant.name,
+                variant.cost,
+                variant.about,
+            ];
+            cells.map(str::to_owned)
+        })
+    });
+    table(out, &[11, 12, 6, 10, 26, 50], &head, &rows.collect::<Vec<_>>())
+}
+
+/// Writes rows in columns of these widths; words of a cell that do not fit go on below.
+pub(crate) fn table<const N: usize>(
+    out: &mut dyn Write,
+    widths: &[usize; N],
+    head: &[&str; N],
+    rows: &[[String; N]],
+) -> io::Result<()> {
+    let rule = widths.map(|width| "-".repeat(width));
+    write_row(out, widths, &head.map(str::to_owned))?;
+    write_row(out, widths, &rule)?;
+    rows.iter().try_for_each(|row| write_row(out, widths, row))
+}
+
+fn write_row<const N: usize>(
+    out: &mut dyn Write,
+    widths: &[usize; N],
+    row: &[String; N],
+) -> io::Result<()> {
+    let cells: Vec<Vec<String>> =
+        row.iter().zip(widths).map(|(text, width)| wrapped(text, *width)).collect();
+    let lines = cells.iter().map(Vec::len).max().unwrap_or(0);
+    for at in 0..lines {
+        let part = |(cell, width): (&Vec<String>, &usize)| {
+            let text = cell.get(at).map_or("", String::as_str);
+            format!("{text:width$}")
+        };
+        let line: Vec<String> = cells.iter().zip(widths).map(part).collect();
+        writeln!(out, "{}", line.join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+/// The words in lines of at most so many characters; a longer word has its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("there is one");
+        let taken = last.chars().count();
+        if taken == 0 {
+            last.push_str(word);
+        } else if taken + 1 + word.chars().count() <= width {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_go_on_below() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("unbreakable it is", 5), ["unbreakable", "it is"]);
+        let mut out = Vec::new();
+        let rows = [["a".to_owned(), "b c".to_owned()]];
+        table(&mut out, &[3, 1], &["x", "y"], &rows).expect("it is memory");
+        assert_eq!(String::from_utf8(out).expect("text"), "x    y\n---  -\na    b\n     c\n");
+    }
+
+    fn listed(write: fn(&ListArgs, &mut dyn Write) -> io::Result<()>, json: bool) -> String {
+        let mut out = Vec::new();
+        write(&ListArgs { json }, &mut out).expect("it is memory");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn every_policy_and_every_instrument_is_listed_and_fits() {
+        let tables = [listed(write_policies, false), listed(write_instruments, false)];
+        let names = policies::all().iter().map(|entry| entry.name);
+        assert!(names.into_iter().all(|name| tables[0].contains(name)));
+        let names = instruments::list().iter().map(|entry| entry.name);
+        assert!(names.into_iter().all(|name| tables[1].contains(name)));
+        for line in tables.iter().flat_map(|table| table.lines()) {
+            assert!(line.chars().count() <= 132, "{line}");
+        }
+    }
+
+    #[test]
+    fn json_has_what_a_policy_needs_and_its_settings() {
+        let json: serde_json::Value =
+            serde_json::from_str(&listed(write_policies, true)).expect("it is JSON");
+        let hemem = json.as_array().and_then(|all| all.iter().find(|p| p["name"] == "hemem"));
+        let hemem = hemem.expect("it is listed");
+        assert_eq!(hemem["needs"], serde_json::json!(["samples"]));
+        let keys = hemem["settings"].as_array().expect("a list");
+        assert!(keys.iter().any(|key| key["name"] == "least" && key["default"].is_string()));
+    }
+}

@@ -1,0 +1,437 @@
+//! The papers' experiments on placement: policies side by side, and claims about them.
+//!
+//! Sensitivity is left to the reader (`tierscope sim tier FILE --set …`): a run takes minutes.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use serde::Deserialize;
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
+use toml::Spanned;
+
+use super::verdict::{Judgement, Verdict};
+use crate::bench::race::side_by_side;
+use crate::sim::tier::contestant::{Contestant, contestants};
+use crate::sim::tier::outcome::{Outcome, place};
+use crate::units::show_bytes;
+use crate::work::read_workload;
+
+macro_rules! experiments {
+    ($($path:literal as $name:literal),* $(,)?) => {
+        /// Names and TOML texts.
+        const ALL: &[(&str, &str)] = &[$((
+            $name,
+            include_str!(concat!("../../../../experiments/", $path, ".toml")),
+        )),*];
+    };
+}
+
+experiments!(
+    "multi-clock/ycsb-a" as "ycsb-a",
+    "multi-clock/ycsb-b" as "ycsb-b",
+    "multi-clock/ycsb-c" as "ycsb-c",
+    "multi-clock/ycsb-f" as "ycsb-f",
+    "multi-clock/ycsb-w" as "ycsb-w",
+    "multi-clock/ycsb-d" as "ycsb-d",
+    "multi-clock/ycsb-a-interval" as "ycsb-a-interval",
+    "multi-clock/ycsb-a-memory-mode" as "ycsb-a-memory-mode",
+    "multi-clock/pr-memory-mode" as "pr-memory-mode",
+    "multi-clock/bfs" as "gapbs-bfs",
+    "multi-clock/sssp" as "gapbs-sssp",
+    "multi-clock/pr" as "gapbs-pr",
+    "multi-clock/cc" as "gapbs-cc",
+    "multi-clock/bc" as "gapbs-bc",
+    "multi-clock/tc" as "gapbs-tc",
+    "telescope/tiering-memcached-memtier" as "tiering-memcached-memtier",
+    "telescope/tiering-redis-memtier" as "tiering-redis-memtier",
+    "telescope/tiering-memcached-ycsb" as "tiering-memcached-ycsb",
+    "telescope/tiering-redis-ycsb" as "tiering-redis-ycsb",
+);
+
+/// What all of them together are called on the command line.
+pub(super) const GROUP: &str = "placement";
+/// Where their part of the page begins.
+pub(super) const MARK: &str = "\n# Placement policies\n";
+
+const HEAD: &str = "
+Made by `tierscope reproduce placement -o REPRODUCTION.md`, or with the names of single experiments. Everything is *simulated*; no parameter was
+fitted to a claim. Rates are of the first process after the warm-up. Sizes and times of the exact runs are small ones of our own, so that each
+takes minutes: ratios of footprint to fast memory are kept, sizes are not. The daemons' paces (1024 pages a second) are the papers'.
+
+";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    experiment: File,
+    claim: Vec<Spanned<Claim>>,
+}
+
+/// A claim of a paper about a policy.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Claim {
+    /// Where it stands.
+    paper: String,
+    /// What it says.
+    says: String,
+    /// Whom it is about, as the experiment names it.
+    policy: String,
+    /// What is measured.
+    figure: Figure,
+    /// Whom the figure is held against.
+    to: Option<String>,
+    /// The figure is at least this.
+    least: Option<f64>,
+    /// The figure is at most this.
+    most: Option<f64>,
+    /// Why it comes out as it does, where that needs to be said.
+    reason: Option<String>,
+}
+
+/// What is measured of a policy.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum Figure {
+    /// Operations a second over those of `to`.
+    RateOver,
+    /// The 95th percentile of latency over that of `to`.
+    P95Over,
+    /// Of the promoted bytes, the share touched since, over that of `to`.
+    ReuseOver,
+    /// Pages of 4 KiB promoted a second: in a scan, of the daemons of the papers.
+    PagesAScan,
+    /// Gigabytes promoted.
+    PromotedGb,
+}
+
+impl Figure {
+    fn name(self) -> &'static str {
+        match self {
+            Figure::RateOver => "rate over",
+            Figure::P95Over => "P95 latency over",
+            Figure::ReuseOver => "share re-used over",
+            Figure::PagesAScan => "pages promoted a scan",
+            Figure::PromotedGb => "GB promoted",
+        }
+    }
+
+    /// Whether it is a ratio to somebody's.
+    fn is_ratio(self) -> bool {
+        matches!(self, Figure::RateOver | Figure::P95Over | Figure::ReuseOver)
+    }
+
+    fn of(self, outcome: &Outcome) -> Option<f64> {
+        match self {
+            Figure::RateOver => Some(outcome.operations_per_second),
+            Figure::P95Over => match &outcome.latency {
+                Some(latency) => Some(latency.p95_ns as f64),
+                None => outcome.access_latency.map(|latency| latency.p95_ns),
+            },
+            Figure::ReuseOver => outcome.moves.reaccess_share,
+            Figure::PagesAScan => {
+                Some(outcome.moves.promoted_bytes as f64 / 4096.0 / outcome.seconds.max(1e-9))
+            }
+            Figure::PromotedGb => Some(outcome.moves.promoted_bytes as f64 / 1e9),
+        }
+    }
+}
+
+/// An experiment, who places memory in it, and what is claimed.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    name: &'static str,
+    experiment: Experiment,
+    contestants: Vec<Contestant>,
+    claims: Vec<Claim>,
+}
+
+impl Planned {
+    fn parse(name: &'static str, text: &str) -> Result<Self> {
+        let read: Text = read(name, text)?;
+        let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
+        let contestants = contestants(&experiment, &[])?;
+        let bad = |claim: &Spanned<Claim>, what: String| {
+            Err(at_place(name, text, claim.span().start, what))
+        };
+        for claim in &read.claim {
+            let Claim { policy, to, figure, least, most, .. } = claim.get_ref();
+            for named in [Some(policy), to.as_ref()].into_iter().flatten() {
+                if !contestants.iter().any(|contestant| contestant.text == *named) {
+                    return bad(claim, format!("`{named}` is none of the experiment's policies"));
+                }
+            }
+            if figure.is_ratio() != to.is_some() {
+                return bad(claim, "a ratio, and only that, has a `to`".into());
+            }
+            if least.is_none() && most.is_none() {
+                return bad(claim, "a claim has a least or a most".into());
+            }
+        }
+        let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
+        Ok(Self { name, experiment, contestants, claims })
+    }
+}
+
+/// Whether a name is one of ours, or all of them.
+pub(super) fn knows(name: &str) -> bool {
+    name == GROUP || ALL.iter().any(|(known, _)| *known == name)
+}
+
+/// Names that the command takes.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    std::iter::once(GROUP).chain(ALL.iter().map(|(name, _)| *name))
+}
+
+/// The experiments of these names.
+pub(super) fn choose(names: &[String]) -> Result<Vec<Planned>> {
+    let wanted = |known: &str| names.iter().any(|name| name == known || name == GROUP);
+    let chosen = ALL.iter().filter(|(name, _)| wanted(name));
+    chosen.map(|(name, text)| Planned::parse(name, text)).collect()
+}
+
+/// An experiment and what its policies came to.
+#[derive(Debug)]
+pub(super) struct Ran {
+    planned: Planned,
+    outcomes: Vec<Outcome>,
+}
+
+/// Runs all.
+pub(super) fn run(planned: Vec<Planned>, stop: &Arc<AtomicBool>) -> Result<Vec<Ran>> {
+    let jobs: Vec<(&Experiment, &Contestant)> = planned
+        .iter()
+        .flat_map(|plan| plan.contestants.iter().map(|c| (&plan.experiment, c)))
+        .collect();
+    let nanos: Vec<u64> = jobs.iter().map(|(e, _)| e.time.as_nanos() as u64).collect();
+    let outcomes = side_by_side(&nanos, stop, |index: usize, reached: &AtomicU64| {
+        let (experiment, contestant) = jobs[index];
+        place(experiment, contestant, None, stop, reached)
+    })?;
+    let mut outcomes = outcomes.into_iter();
+    let ran = planned.into_iter().map(|planned| {
+        let mine = outcomes.by_ref().take(planned.contestants.len());
+        Ran { outcomes: mine.flatten().collect(), planned }
+    });
+    Ok(ran.collect())
+}
+
+/// Judges a claim by the outcomes of its experiment.
+fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
+    let of = |name: &str| {
+        let outcome = outcomes.iter().find(|outcome| outcome.policy == name)?;
+        claim.figure.of(outcome)
+    };
+    let over = claim.to.as_deref().map_or(Some(1.0), of).filter(|over| *over > 0.0);
+    let Some(ours) = of(&claim.policy).zip(over).map(|(figure, over)| figure / over) else {
+        return Judgement { ours: None, verdict: Verdict::NotTestable };
+    };
+    let inside =
+        claim.least.is_none_or(|least| ours >= least) && claim.most.is_none_or(|most| ours <= most);
+    // Of a ratio the direction is which of the two is ahead.
+    let ahead = claim.least.is_some_and(|least| least >= 1.0) && ours > 1.0;
+    let behind = claim.most.is_some_and(|most| most <= 1.0) && ours < 1.0;
+    let verdict = match (inside, claim.figure.is_ratio() && (ahead || behind)) {
+        (true, _) => Verdict::Reproduced,
+        (false, true) => Verdict::DirectionOnly,
+        (false, false) => Verdict::NotReproduced,
+    };
+    Judgement { ours: Some(ours), verdict }
+}
+
+fn range(claim: &Claim) -> String {
+    match (claim.least, claim.most) {
+        (Some(least), Some(most)) => format!("{least} to {most}"),
+        (Some(least), None) => format!("≥ {least}"),
+        (None, Some(most)) => format!("≤ {most}"),
+        (None, None) => "any".into(),
+    }
+}
+
+/// The section of an experiment.
+pub(super) fn section(ran: &Ran) -> String {
+    let Planned { name, experiment, claims, .. } = &ran.planned;
+    let hardware = &experiment.setup.hardware;
+    let tiers: Vec<String> = hardware
+        .tiers
+        .iter()
+        .map(|tier| format!("{} of {}", show_bytes(tier.mib << 20), tier.name))
+        .collect();
+    let mut text = String::new();
+    // Writing to a string does not fail, here and below.
+    let _ = write!(
+        text,
+        "## {name}\n{about}. {how}, {mapped} mapped, {hardware} with {tiers}, {time:?} of which {warm:?} are not measured, \
+         seed {seed}.\nSource: {source}.\nCommand: `tierscope reproduce {name}`\n\n\
+         | policy | {unit} a second | over the first | fast-tier share | promoted | demoted | wasted | re-used | telemetry, policy, mover CPU |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
+        about = experiment.about,
+        how = experiment.mode.how(),
+        mapped = show_bytes(experiment.bytes()),
+        hardware = hardware.name,
+        tiers = tiers.join(" and "),
+        time = experiment.time,
+        warm = experiment.warm_up,
+        seed = experiment.seed,
+        source = experiment.source,
+        unit = ran.outcomes.first().map_or("operations", |outcome| outcome.unit.as_str()),
+    );
+    let first = ran.outcomes.first().map_or(0.0, |outcome| outcome.operations_per_second);
+    for outcome in &ran.outcomes {
+        let (moves, cpu) = (&outcome.moves, &outcome.cpu);
+        let percent =
+            |share: Option<f64>| share.map_or("–".into(), |s| format!("{:.1} %", s * 100.0));
+        let telemetry = cpu.telemetry + cpu.interrupts;
+        let _ = writeln!(
+            text,
+            "| {} | {:.0} | {:.3} | {} | {} | {} | {} | {} | {:.2}, {:.2}, {:.2} % |",
+            outcome.policy,
+            outcome.operations_per_second,
+            outcome.operations_per_second / first.max(1e-9),
+            percent(outcome.fast_tier_share),
+            show_bytes(moves.promoted_bytes),
+            show_bytes(moves.demoted_bytes),
+            show_bytes(moves.wasted_bytes),
+            percent(moves.reaccess_share),
+            telemetry * 100.0,
+            cpu.policy * 100.0,
+            cpu.mover * 100.0
+        );
+    }
+    text.push_str(
+        "\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n",
+    );
+    for claim in claims {
+        let judgement = judged(claim, &ran.outcomes);
+        let to = claim.to.as_ref().map_or(String::new(), |to| format!(" {to}"));
+        let reason = claim.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+        let _ = writeln!(
+            text,
+            "| {} ({}) | {} | {}{to} | {} | {} | {}{reason} |",
+            claim.says,
+            claim.paper,
+            claim.policy,
+            claim.figure.name(),
+            range(claim),
+            judgement.ours.map_or("none".into(), |ours| format!("{ours:.3}")),
+            judgement.verdict.name(),
+        );
+    }
+    text
+}
+
+/// The page with these sections in the place of those of the same names.
+pub(super) fn merged(page: &str, ran: &[Ran]) -> String {
+    let (before, ours) = match page.find(MARK) {
+        Some(at) => (&page[..at], &page[at + MARK.len()..]),
+        None => (page, ""),
+    };
+    let old: Vec<&str> = ours.split("\n## ").skip(1).collect();
+    let kept = |name: &str| {
+        let found = old.iter().find(|text| text.starts_with(&format!("{name}\n")));
+        found.map(|text| format!("## {}\n", text.trim_end()))
+    };
+    let fresh = |name: &str| ran.iter().find(|ran| ran.planned.name == name).map(section);
+    let sections: Vec<String> =
+        ALL.iter().filter_map(|(name, _)| fresh(name).or_else(|| kept(name))).collect();
+    format!("{before}{MARK}{HEAD}{}", sections.join("\n"))
+}
+
+/// What of a page is ours.
+pub(super) fn part(page: &str) -> &str {
+    page.find(MARK).map_or("", |at| &page[at..])
+}
+
+/// Whether the page holds each experiment's section as it would be written now.
+pub(super) fn check(path: &Path, ran: &[Ran]) -> Result<()> {
+    let text = super::read_page(path)?;
+    match ran.iter().find(|ran| !text.contains(&section(ran))) {
+        None => Ok(()),
+        Some(ran) => Err(Error::new(ErrorKind::Data, format!("{} is not current", path.display()))
+            .cause(format!("its section on {} differs", ran.planned.name))
+            .remedy(format!(
+                "run `tierscope reproduce {} -o {}`",
+                ran.planned.name,
+                path.display()
+            ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_experiment_is_whole() {
+        let all = choose(&[GROUP.to_owned()]).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(all.len(), ALL.len());
+        for plan in all {
+            assert!(!plan.claims.is_empty(), "{}", plan.name);
+            assert_eq!(
+                plan.contestants[0].text, "static",
+                "{}: rates are held against it",
+                plan.name
+            );
+        }
+    }
+
+    fn outcome(policy: &str, rate: f64) -> Outcome {
+        Outcome {
+            policy: policy.into(),
+            settings: Vec::new(),
+            instrument: "none".into(),
+            ended: "deadline",
+            seconds: 10.0,
+            unit: "requests".into(),
+            operations: 0,
+            operations_per_second: rate,
+            fast_tier_share: None,
+            latency: None,
+            access_latency: None,
+            moves: Default::default(),
+            cpu: Default::default(),
+            hint_faults: 0,
+            killed: 0,
+            wall_seconds: 0.0,
+            rows: Vec::new(),
+        }
+    }
+
+    fn claim(policy: &str, to: &str, least: f64, most: Option<f64>) -> Claim {
+        Claim {
+            paper: String::new(),
+            says: String::new(),
+            policy: policy.into(),
+            figure: Figure::RateOver,
+            to: Some(to.into()),
+            least: Some(least),
+            most,
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn inside_then_direction_then_neither() {
+        let outcomes = [outcome("static", 100.0), outcome("multi_clock", 125.0)];
+        let of = |claim: Claim| judged(&claim, &outcomes).verdict;
+        let over = |least, most| claim("multi_clock", "static", least, most);
+        assert_eq!(of(over(1.2, Some(2.32))), Verdict::Reproduced);
+        assert_eq!(of(over(1.3, None)), Verdict::DirectionOnly);
+        assert_eq!(of(claim("static", "multi_clock", 1.2, None)), Verdict::NotReproduced);
+        assert_eq!(of(claim("nimble", "static", 1.2, None)), Verdict::NotTestable);
+    }
+
+    #[test]
+    fn sections_take_the_place_of_their_own_and_of_no_others() {
+        let page = format!("before\n{MARK}head\n\n## ycsb-a\nold a\n\n## ycsb-b\nold b\n");
+        let plan = Planned::parse("ycsb-a", ALL[0].1).unwrap_or_else(|error| panic!("{error}"));
+        let ran = Ran { outcomes: vec![outcome("static", 1.0)], planned: plan };
+        let merged = merged(&page, &[ran]);
+        assert!(merged.starts_with("before\n") && merged.contains("## ycsb-b\nold b\n"));
+        assert!(!merged.contains("old a") && merged.contains("| static | 1 |"), "{merged}");
+        assert!(part(&merged).starts_with(MARK) && part("nothing").is_empty());
+    }
+}

@@ -1,0 +1,129 @@
+//! What policies came to, for people.
+
+use std::io::{self, Write};
+
+use super::{Outcome, Report};
+use crate::units::show_bytes;
+
+/// Writes a line for each policy: how fast the target was, then what moved and what it took.
+pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let Report { experiment, about, mode, hardware, mapped_bytes, seconds, seed, .. } = report;
+    let tiers: Vec<String> = report
+        .tiers
+        .iter()
+        .map(|(name, bytes)| format!("{} of {name}", show_bytes(*bytes)))
+        .collect();
+    writeln!(out, "{experiment}: {about}")?;
+    writeln!(
+        out,
+        "simulated, {mode}: {} mapped, {hardware} with {}, {seconds} s, the first {} s not measured, seed {seed}\n",
+        show_bytes(*mapped_bytes),
+        tiers.join(" and "),
+        report.warm_up_seconds
+    )?;
+    let width = report.outcomes.iter().map(|o| o.policy.chars().count()).max().unwrap_or(0).max(18);
+    speeds(report, width, out)?;
+    moves(report, width, out)?;
+    let against = report.reference().map_or("-", |outcome| outcome.policy.as_str());
+    writeln!(
+        out,
+        "\nRate: of the first process, after the warm-up; x: over that of {against}. Fast: of the accesses that went \
+         to memory,\nthe share that the fastest tier served. Latency: {}. Wasted: promoted and not touched before \
+         it moved back or the\nrun ended; re-used: of the promoted bytes, the share touched since; to and fro: \
+         moved twice within 60 s. CPU: of one\nCPU, at cited costs; stolen: on the target's cores.\n",
+        latency_of(report)
+    )
+}
+
+fn latency_of(report: &Report) -> &'static str {
+    match report.outcomes.iter().any(|outcome| outcome.latency.is_some()) {
+        true => "of operations, from the beginning",
+        false => "of accesses, at the end",
+    }
+}
+
+fn speeds(report: &Report, width: usize, out: &mut dyn Write) -> io::Result<()> {
+    let unit = report.outcomes.first().map_or("accesses", |outcome| outcome.unit.as_str());
+    writeln!(
+        out,
+        "{:width$} {:>16} {:>7} {:>8} {:>10} {:>10} {:>10}",
+        "",
+        format!("{unit}/s"),
+        "x",
+        "fast %",
+        "P50 ns",
+        "P95 ns",
+        "P99 ns"
+    )?;
+    for outcome in &report.outcomes {
+        let [p50, p95, p99] = latencies(outcome);
+        write!(
+            out,
+            "{:width$} {:>16.0} {:>7} {:>8} {p50:>10} {p95:>10} {p99:>10}",
+            outcome.policy,
+            outcome.operations_per_second,
+            report.over(outcome).map_or("-".into(), |over| format!("{over:.3}")),
+            percent(outcome.fast_tier_share),
+        )?;
+        match outcome.ended {
+            "deadline" => writeln!(out)?,
+            ended => writeln!(out, "  {ended} at {:.1} s", outcome.seconds)?,
+        }
+    }
+    Ok(())
+}
+
+/// P50, P95 and P99, in ns.
+pub(super) fn latencies(outcome: &Outcome) -> [String; 3] {
+    if let Some(latency) = &outcome.latency {
+        return [latency.p50_ns, latency.p95_ns, latency.p99_ns].map(|ns| ns.to_string());
+    }
+    let none = || "-".to_owned();
+    outcome.access_latency.map_or_else(
+        || [none(), none(), none()],
+        |latency| [latency.p50_ns, latency.p95_ns, latency.p99_ns].map(|ns| format!("{ns:.0}")),
+    )
+}
+
+pub(super) fn percent(share: Option<f64>) -> String {
+    share.map_or("-".into(), |share| format!("{:.1}", share * 100.0))
+}
+
+fn moves(report: &Report, width: usize, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n{:width$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8} {:>9} {:>9} {:>9} {:>9}",
+        "",
+        "promoted",
+        "demoted",
+        "failed",
+        "wasted",
+        "to and fro",
+        "re-used",
+        "looking %",
+        "stolen %",
+        "policy %",
+        "moving %"
+    )?;
+    for outcome in &report.outcomes {
+        let (moves, cpu) = (&outcome.moves, &outcome.cpu);
+        let bytes = [
+            moves.promoted_bytes,
+            moves.demoted_bytes,
+            moves.failed_bytes,
+            moves.wasted_bytes,
+            moves.ping_pong_bytes,
+        ];
+        let [promoted, demoted, failed, wasted, pingpong] = bytes.map(show_bytes);
+        let shares = [cpu.telemetry, cpu.interrupts, cpu.policy, cpu.mover];
+        let [looking, stolen, policy, moving] = shares.map(|share| format!("{:.3}", share * 100.0));
+        writeln!(
+            out,
+            "{:width$} {promoted:>10} {demoted:>10} {failed:>10} {wasted:>10} {pingpong:>10} {:>8} {looking:>9} \
+             {stolen:>9} {policy:>9} {moving:>9}",
+            outcome.policy,
+            percent(moves.reaccess_share),
+        )?;
+    }
+    Ok(())
+}

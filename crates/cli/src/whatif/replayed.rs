@@ -1,0 +1,498 @@
+//! A recording as a machine: its windows come when they came, and memory lies where a policy has put it.
+//!
+//! Everything mapped lies in the slow tier at first. Of accesses only what was recorded is known: the share
+//! of looks at a region that found it accessed stands for the share of its bytes.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tierscope_core::metrics::moves::{Moved, is_ping_pong};
+use tierscope_core::{
+    AccessBits, AccessedSet, Action, ActionKind, Budget, Clock, CpuTime, Failure, Level, Mappings,
+    Missing, Mover, Outcome, PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Ports, Pressure, Probe,
+    Radix, Range, RangeSet, RegionSource, Result, ScanMode, ScanStats, Snapshot, State, Target,
+    Tier, TierPressure, TierUse, Time, Wake,
+};
+use tierscope_record::Recording;
+use tierscope_sim::config::Costs;
+use tierscope_sim::exact::Watermarks;
+
+const FAST: Tier = Tier(0);
+const SLOW: Tier = Tier(1);
+
+/// Where memory lies, and what waits to be moved; the machine and its mover share it.
+#[derive(Debug)]
+struct Places {
+    mapped: RangeSet,
+    fast: RangeSet,
+    /// Promoted, and not seen accessed since.
+    unused: RangeSet,
+    capacity: u64,
+    waiting: VecDeque<Action>,
+    outcomes: Vec<Outcome>,
+    /// What moved when, of the last minute.
+    lately: VecDeque<(Time, RangeSet)>,
+    moved: Moved,
+    /// Nanoseconds that a byte takes to move.
+    byte_ns: f64,
+    /// Until when the mover has worked, and how long in all.
+    time: f64,
+    spent: f64,
+}
+
+fn one(range: Range) -> RangeSet {
+    std::iter::once(range).collect()
+}
+
+fn both(a: &RangeSet, b: &RangeSet) -> RangeSet {
+    a.as_slice().iter().chain(b.as_slice()).copied().collect()
+}
+
+/// The first bytes of a set, in order of address.
+fn prefix(set: &RangeSet, mut bytes: u64) -> RangeSet {
+    let take = |range: &Range| {
+        let end = range.end.min(range.start + bytes);
+        bytes -= end - range.start;
+        (end > range.start).then_some(Range { end, ..*range })
+    };
+    set.as_slice().iter().filter_map(take).collect()
+}
+
+impl Places {
+    /// Exactly this is mapped from now on.
+    fn map(&mut self, mappings: &Mappings) {
+        self.mapped = mappings.mappings.iter().map(|mapping| mapping.range).collect();
+        self.fast = self.fast.intersect(&self.mapped);
+        let left = self.unused.intersect(&self.mapped);
+        self.moved.wasted += self.unused.bytes() - left.bytes();
+        self.unused = left;
+    }
+
+    /// A window says what was accessed; returns how many bytes that was, and how many of them lay in the
+    /// fast tier.
+    fn see(&mut self, snapshot: &Snapshot) -> [f64; 2] {
+        let mut seen = [0.0; 2];
+        for region in snapshot.regions.iter().filter(|region| region.hits > 0.0) {
+            let here = self.mapped.intersect(&one(region.range));
+            seen[0] += here.bytes() as f64 * region.frequency();
+            seen[1] += self.fast.intersect(&here).bytes() as f64 * region.frequency();
+        }
+        let touched = snapshot.regions.iter().filter(|region| region.hits > 0.0);
+        let touched: RangeSet = touched.map(|region| region.range).collect();
+        let left = self.unused.minus(&touched);
+        self.moved.reaccessed += self.unused.bytes() - left.bytes();
+        self.unused = left;
+        seen
+    }
+
+    /// The mover works until then: an action is done as a whole, once its time is over.
+    fn work(&mut self, until: Time) {
+        while let Some(action) = self.waiting.front().copied() {
+            let part = self.wanted(&action);
+            let took = part.bytes() as f64 * self.byte_ns;
+            if self.time + took > until.0 as f64 {
+                return;
+            }
+            self.time += took;
+            self.spent += took;
+            self.waiting.pop_front();
+            let outcome = self.carry_out(&action, &part);
+            self.outcomes.push(outcome);
+        }
+        self.time = self.time.max(until.0 as f64);
+    }
+
+    /// What of an action's range lies elsewhere and has room.
+    fn wanted(&self, action: &Action) -> RangeSet {
+        let here = self.mapped.intersect(&one(action.range));
+        match action.kind {
+            ActionKind::Move(FAST) => {
+                let room = self.capacity.saturating_sub(self.fast.bytes());
+                prefix(&here.minus(&self.fast), room)
+            }
+            ActionKind::Move(SLOW) => here.intersect(&self.fast),
+            _ => RangeSet::default(),
+        }
+    }
+
+    fn carry_out(&mut self, action: &Action, part: &RangeSet) -> Outcome {
+        let now = Time(self.time as u64);
+        let here = self.mapped.intersect(&one(action.range));
+        let (failed, why) = match action.kind {
+            ActionKind::Move(FAST) => {
+                let left = here.minus(&self.fast).bytes() - part.bytes();
+                (left, (left > 0).then_some(Failure::NoRoom))
+            }
+            ActionKind::Move(SLOW) => (0, None),
+            ActionKind::Move(_) => (here.bytes(), Some(Failure::NoRoom)),
+            // A recording does not say what is huge.
+            _ => (here.bytes(), Some(Failure::Unsupported)),
+        };
+        let why = why.or(here.is_empty().then_some(Failure::Unmapped));
+        match action.kind {
+            ActionKind::Move(FAST) => self.promote(part),
+            ActionKind::Move(SLOW) => self.demote(part),
+            _ => {}
+        }
+        self.note(part, now);
+        if let Some(why) = why.filter(|_| failed > 0) {
+            self.moved.fails(why, failed);
+        }
+        Outcome { id: action.id, time: now, done: part.bytes(), failed, why }
+    }
+
+    fn promote(&mut self, part: &RangeSet) {
+        self.moved.moves(SLOW, FAST, part.bytes());
+        self.fast = both(&self.fast, part);
+        self.unused = both(&self.unused, part);
+    }
+
+    fn demote(&mut self, part: &RangeSet) {
+        self.moved.moves(FAST, SLOW, part.bytes());
+        self.fast = self.fast.minus(part);
+        self.moved.wasted += self.unused.intersect(part).bytes();
+        self.unused = self.unused.minus(part);
+    }
+
+    /// Of what moves now, so much moved a little while ago.
+    fn note(&mut self, part: &RangeSet, now: Time) {
+        while self.lately.front().is_some_and(|(time, _)| !is_ping_pong(*time, now)) {
+            self.lately.pop_front();
+        }
+        let again: RangeSet = self
+            .lately
+            .iter()
+            .flat_map(|(_, set)| set.intersect(part).as_slice().to_vec())
+            .collect();
+        self.moved.ping_pong += again.bytes();
+        if !part.is_empty() {
+            self.lately.push_back((now, part.clone()));
+        }
+    }
+}
+
+/// A recording, a window at a time.
+pub(super) struct Replayed<'a> {
+    recording: &'a Recording,
+    /// The next window.
+    index: usize,
+    now: Time,
+    end: Time,
+    layout: Arc<Mappings>,
+    places: Arc<Mutex<Places>>,
+    tiers: Vec<TierUse>,
+    /// Bytes seen accessed so far, and those of them that lay in the fast tier.
+    pub(super) seen: [f64; 2],
+    /// What the policy said that it spent.
+    pub(super) policy: Duration,
+    stop: Arc<AtomicBool>,
+}
+
+/// The mover of a replayed recording.
+pub(super) struct Hands(Arc<Mutex<Places>>);
+
+fn places(shared: &Mutex<Places>) -> MutexGuard<'_, Places> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Replayed<'a> {
+    /// The recording from its beginning, with a fast tier of so many bytes. Moves take the time that
+    /// `costs` say.
+    pub(super) fn new(
+        recording: &'a Recording,
+        capacity: u64,
+        costs: &Costs,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self> {
+        let time = recording.time().unwrap_or_default();
+        let copy = 1e9 / (costs.moves.copy_mib_s << 20) as f64;
+        let mut all = Places {
+            mapped: RangeSet::default(),
+            fast: RangeSet::default(),
+            unused: RangeSet::default(),
+            capacity,
+            waiting: VecDeque::new(),
+            outcomes: Vec::new(),
+            lately: VecDeque::new(),
+            moved: Moved::default(),
+            byte_ns: copy + costs.moves.page_ns as f64 / PAGE_SIZE as f64,
+            time: time.start.0 as f64,
+            spent: 0.0,
+        };
+        let layout = match recording.commits().is_empty() {
+            true => Arc::default(),
+            false => recording.layout(0)?,
+        };
+        all.map(&layout);
+        Ok(Self {
+            recording,
+            index: 0,
+            now: time.start,
+            end: time.end,
+            layout,
+            places: Arc::new(Mutex::new(all)),
+            tiers: Vec::new(),
+            seen: [0.0; 2],
+            policy: Duration::ZERO,
+            stop,
+        })
+    }
+
+    pub(super) fn mover(&self) -> Hands {
+        Hands(Arc::clone(&self.places))
+    }
+
+    /// What moved, as if the run ended now, and the time that it took.
+    pub(super) fn moved(&self) -> (Moved, Duration) {
+        let places = places(&self.places);
+        let wasted = places.moved.wasted + places.unused.bytes();
+        let spent = Duration::from_nanos(places.spent as u64);
+        (Moved { wasted, ..places.moved.clone() }, spent)
+    }
+
+    /// When the last window ends.
+    pub(super) fn end(&self) -> Time {
+        self.end
+    }
+
+    fn tier_uses(&self) -> Vec<TierUse> {
+        let places = places(&self.places);
+        let (all, fast) = (places.mapped.bytes(), places.fast.bytes());
+        vec![
+            TierUse { tier: FAST, capacity: places.capacity, used: fast },
+            // As large as is wanted: what is mapped and as much again.
+            TierUse { tier: SLOW, capacity: 2 * all, used: all - fast },
+        ]
+    }
+}
+
+impl Clock for Replayed<'_> {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn wait(&mut self, until: Time) -> Wake {
+        if self.stop.load(Ordering::Relaxed) {
+            return Wake::Stop;
+        }
+        self.now = self.now.max(until);
+        places(&self.places).work(self.now);
+        if self.now >= self.end && self.index >= self.recording.commits().len() {
+            return Wake::Gone;
+        }
+        Wake::Deadline
+    }
+}
+
+impl Target for Replayed<'_> {
+    fn mappings(&mut self, _: Duration) -> Result<Arc<Mappings>> {
+        Ok(Arc::clone(&self.layout))
+    }
+
+    fn cpu_time(&self) -> CpuTime {
+        CpuTime { profiler: self.policy, target: Duration::ZERO }
+    }
+}
+
+/// Windows come when they have ended.
+impl RegionSource for Replayed<'_> {
+    fn next(&mut self) -> Result<Option<Snapshot>> {
+        let due = self.recording.commits().get(self.index).filter(|row| row.end <= self.now);
+        if due.is_none() {
+            return Ok(None);
+        }
+        self.layout = self.recording.layout(self.index)?;
+        let snapshot = self.recording.snapshot(self.index)?;
+        self.index += 1;
+        let mut places = places(&self.places);
+        places.map(&self.layout);
+        let seen = places.see(&snapshot);
+        self.seen.iter_mut().zip(seen).for_each(|(sum, more)| *sum += more);
+        Ok(Some(snapshot))
+    }
+}
+
+/// Nobody can look at pages of the past: every probe is refused, so that what only a closer look would
+/// confirm stays unconfirmed.
+impl AccessBits for Replayed<'_> {
+    fn radix(&self) -> Radix {
+        self.recording.meta().machine.radix.unwrap_or(Radix::X86_64)
+    }
+
+    fn probe(&mut self, probes: &mut [Probe]) -> Result<()> {
+        probes.iter_mut().for_each(|probe| probe.answer.state = State::Refused);
+        Ok(())
+    }
+
+    fn scan(
+        &mut self,
+        range: &Range,
+        level: Level,
+        mode: ScanMode,
+        set: &mut AccessedSet,
+    ) -> Result<ScanStats> {
+        set.reset(range, level, mode.present);
+        Ok(ScanStats::default())
+    }
+}
+
+/// Pages are numbered through all mappings, in order of address.
+impl PlacementView for Replayed<'_> {
+    fn tiers(&self) -> &[TierUse] {
+        &self.tiers
+    }
+
+    fn tier_of(&self, page: PageId) -> Option<Tier> {
+        let here = one(self.range_of(page)?);
+        let is_fast = !places(&self.places).fast.intersect(&here).is_empty();
+        Some(if is_fast { FAST } else { SLOW })
+    }
+
+    fn page_at(&self, range: &Range) -> Option<PageId> {
+        let mut before = 0;
+        for mapping in &self.layout.mappings {
+            if mapping.range.space == range.space
+                && (mapping.range.start..mapping.range.end).contains(&range.start)
+            {
+                let number = before + ((range.start - mapping.range.start) >> PAGE_SHIFT);
+                return u32::try_from(number).ok().map(PageId);
+            }
+            before += mapping.range.bytes() >> PAGE_SHIFT;
+        }
+        None
+    }
+
+    fn range_of(&self, page: PageId) -> Option<Range> {
+        let mut left = u64::from(page.0);
+        for mapping in &self.layout.mappings {
+            let pages = mapping.range.bytes() >> PAGE_SHIFT;
+            if left < pages {
+                let start = mapping.range.start + (left << PAGE_SHIFT);
+                return Some(Range { start, end: start + PAGE_SIZE, ..mapping.range });
+            }
+            left -= pages;
+        }
+        None
+    }
+
+    fn resident(&self, range: &Range, tier: Tier) -> u64 {
+        let places = places(&self.places);
+        let here = places.mapped.intersect(&one(*range));
+        let fast = places.fast.intersect(&here).bytes();
+        match tier {
+            FAST => fast,
+            SLOW => here.bytes() - fast,
+            _ => 0,
+        }
+    }
+}
+
+impl Ports for Replayed<'_> {
+    fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
+        Ok(self)
+    }
+
+    fn region_source(&mut self) -> Result<&mut dyn RegionSource, Missing> {
+        Ok(self)
+    }
+
+    fn pressure(&mut self) -> Result<Pressure, Missing> {
+        let uses = self.tier_uses();
+        let all = uses.iter().map(|of| of.capacity >> PAGE_SHIFT).sum();
+        let of = |of: &TierUse| {
+            let marks = Watermarks::of(of.capacity >> PAGE_SHIFT, all, 10, None);
+            let free = of.capacity.saturating_sub(of.used);
+            let [low, high] = [marks.low, marks.high].map(|pages| pages << PAGE_SHIFT);
+            TierPressure { tier: of.tier, free, low, high }
+        };
+        Ok(Pressure { tiers: uses.iter().map(of).collect(), stalled: 0.0 })
+    }
+
+    fn placement(&mut self) -> Result<&dyn PlacementView, Missing> {
+        self.tiers = self.tier_uses();
+        Ok(self)
+    }
+
+    fn charge(&mut self, work: Duration) {
+        self.policy += work;
+    }
+}
+
+impl Mover for Hands {
+    fn submit(&mut self, actions: &[Action], _: Budget) -> Result<()> {
+        places(&self.0).waiting.extend(actions);
+        Ok(())
+    }
+
+    fn poll(&mut self, out: &mut Vec<Outcome>) -> Result<()> {
+        out.append(&mut places(&self.0).outcomes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::{ActionId, Region, SpaceId};
+
+    fn r(start: u64, end: u64) -> Range {
+        Range::new(SpaceId(0), start * PAGE_SIZE, end * PAGE_SIZE)
+    }
+
+    fn toy(capacity: u64) -> Places {
+        Places {
+            mapped: one(r(0, 100)),
+            fast: RangeSet::default(),
+            unused: RangeSet::default(),
+            capacity: capacity * PAGE_SIZE,
+            waiting: VecDeque::new(),
+            outcomes: Vec::new(),
+            lately: VecDeque::new(),
+            moved: Moved::default(),
+            byte_ns: 1.0 / PAGE_SIZE as f64,
+            time: 0.0,
+            spent: 0.0,
+        }
+    }
+
+    fn order(id: u64, range: Range, to: Tier) -> Action {
+        Action { id: ActionId(id), after: None, range, kind: ActionKind::Move(to) }
+    }
+
+    // A page a nanosecond: 10..20 is over after 10 ns. The fast tier holds 15: of 30..50 five come.
+    #[test]
+    fn moves_take_time_and_room() {
+        let mut places = toy(15);
+        places.waiting.extend([order(0, r(10, 20), FAST), order(1, r(30, 50), FAST)]);
+        places.work(Time(9));
+        assert!(places.fast.is_empty());
+        places.work(Time(100));
+        assert_eq!(places.fast.as_slice(), [r(10, 20), r(30, 35)]);
+        let [first, second] = &places.outcomes[..] else { panic!("both ended") };
+        assert_eq!((first.done, first.failed, first.time), (10 * PAGE_SIZE, 0, Time(10)));
+        assert_eq!((second.done, second.failed), (5 * PAGE_SIZE, 15 * PAGE_SIZE));
+        assert_eq!(second.why, Some(Failure::NoRoom));
+    }
+
+    // 0..10 comes up, 0..4 is seen accessed, half the looks; 6..10 goes down again at once.
+    #[test]
+    fn what_is_seen_accessed_was_worth_it() {
+        let mut places = toy(50);
+        places.waiting.push_back(order(0, r(0, 10), FAST));
+        places.work(Time(20));
+        let (hits, samples) = (20.0, 40);
+        let region = Region { range: r(0, 4), hits, samples, age: 0, level: None, confidence: 1.0 };
+        let far = Region { range: r(50, 54), ..region };
+        let snapshot = Snapshot { regions: vec![region, far], samples, ..Snapshot::default() };
+        let page = PAGE_SIZE as f64;
+        assert_eq!(places.see(&snapshot), [4.0 * page, 2.0 * page]);
+        places.waiting.push_back(order(1, r(6, 10), SLOW));
+        places.work(Time(30));
+        let moved = &places.moved;
+        assert_eq!((moved.reaccessed, moved.wasted), (4 * PAGE_SIZE, 4 * PAGE_SIZE));
+        assert_eq!((moved.ping_pong, moved.demoted), (4 * PAGE_SIZE, 4 * PAGE_SIZE));
+        assert_eq!(places.unused.bytes(), 2 * PAGE_SIZE);
+    }
+}

@@ -1,0 +1,168 @@
+//! What was promoted, and whether anybody touched it since: what moving was good for (METRICS.md).
+//!
+//! A page that moves is shot down in every core's TLB, so whoever touches it next walks. Walks ask here,
+//! by frame; nothing else has to.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tierscope_core::metrics::moves::{Moved, is_ping_pong};
+use tierscope_core::{SpaceId, Tier, Time};
+use tierscope_hw::PageSize;
+
+/// Promoted pages that nobody touched yet, and sums over all that moved.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unused {
+    /// A bit a frame: promoted and not touched since.
+    frames: Vec<u64>,
+    /// Frames of huge pages of them, by their first.
+    huge: BTreeMap<u64, u64>,
+    /// Frames whose bit is set.
+    count: u64,
+    /// When a page moved last, by where it is mapped.
+    last: HashMap<(SpaceId, u64), Time>,
+    pub(super) moved: Moved,
+}
+
+impl Unused {
+    /// Whether nobody touched the frame of this address since it was promoted.
+    #[inline(always)]
+    pub(super) fn holds(&self, physical: u64) -> bool {
+        let frame = physical >> 12;
+        let word = self.frames.get((frame / 64) as usize);
+        word.is_some_and(|word| word >> (frame % 64) & 1 == 1)
+    }
+
+    /// These addresses were touched.
+    #[inline(always)]
+    pub(super) fn reach(&mut self, reached: &mut Vec<u64>) {
+        if !reached.is_empty() {
+            reached.drain(..).for_each(|physical| self.touch(physical));
+        }
+    }
+
+    #[cold]
+    fn touch(&mut self, physical: u64) {
+        let frame = physical >> 12;
+        let (first, frames) = self.page_of(frame);
+        self.moved.reaccessed += self.clear(first, frames) << 12;
+    }
+
+    /// The first frame of the page that a frame belongs to, and how many it has.
+    fn page_of(&self, frame: u64) -> (u64, u64) {
+        let huge = self.huge.range(..=frame).next_back();
+        let huge = huge.filter(|(first, frames)| frame < *first + *frames);
+        huge.map_or((frame, 1), |(first, frames)| (*first, *frames))
+    }
+
+    /// A page of that size moved to `frame`.
+    pub(super) fn moves(
+        &mut self,
+        page: (SpaceId, u64),
+        (frame, size): (u64, PageSize),
+        (from, to): (Tier, Tier),
+        now: Time,
+    ) {
+        self.moved.moves(from, to, size.bytes());
+        if let Some(before) = self.last.insert(page, now)
+            && is_ping_pong(before, now)
+        {
+            self.moved.ping_pong += size.bytes();
+        }
+        if to < from {
+            self.set(frame, size.bytes() >> 12);
+        }
+    }
+
+    /// The page that began at this frame is there no more.
+    pub(super) fn free(&mut self, frame: u64, size: PageSize) {
+        if self.count > 0 {
+            self.moved.wasted += self.clear(frame, size.bytes() >> 12) << 12;
+        }
+    }
+
+    /// The page of 2 MiB that begins at this frame is many small ones from now on.
+    pub(super) fn split(&mut self, frame: u64) {
+        self.huge.remove(&frame);
+    }
+
+    fn set(&mut self, first: u64, frames: u64) {
+        let words = ((first + frames).div_ceil(64)) as usize;
+        self.frames.resize(self.frames.len().max(words), 0);
+        (first..first + frames).for_each(|frame| {
+            self.frames[(frame / 64) as usize] |= 1 << (frame % 64);
+        });
+        self.count += frames;
+        if frames > 1 {
+            self.huge.insert(first, frames);
+        }
+    }
+
+    /// Clears the bits of the frames; returns how many were set.
+    fn clear(&mut self, first: u64, frames: u64) -> u64 {
+        let mut cleared = 0;
+        for frame in first..first + frames {
+            let Some(word) = self.frames.get_mut((frame / 64) as usize) else { break };
+            cleared += *word >> (frame % 64) & 1;
+            *word &= !(1 << (frame % 64));
+        }
+        self.huge.remove(&first);
+        self.count -= cleared;
+        cleared
+    }
+
+    /// The sums, as if the run ended now.
+    pub(super) fn account(&self) -> Moved {
+        let wasted = self.moved.wasted + (self.count << 12);
+        Moved { wasted, ..self.moved.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 4096;
+    const UP: (Tier, Tier) = (Tier(1), Tier(0));
+    const DOWN: (Tier, Tier) = (Tier(0), Tier(1));
+
+    fn second(n: u64) -> Time {
+        Time(n * 1_000_000_000)
+    }
+
+    fn at(page: u64) -> (SpaceId, u64) {
+        (SpaceId(0), page * PAGE)
+    }
+
+    // Pages 1, 2 and 3 go up to frames 10, 11 and 12. 1 is touched twice; 2 goes down again after 30 s,
+    // untouched; 3 stays and nobody comes.
+    #[test]
+    fn touched_wasted_and_back_and_forth() {
+        let mut unused = Unused::default();
+        for page in 1..4 {
+            unused.moves(at(page), (9 + page, PageSize::K4), UP, second(0));
+        }
+        assert!(unused.holds(10 * PAGE + 17) && !unused.holds(13 * PAGE));
+        unused.reach(&mut vec![10 * PAGE, 10 * PAGE + 64]);
+        unused.moves(at(2), (99, PageSize::K4), DOWN, second(30));
+        unused.free(11, PageSize::K4);
+        let moved = unused.account();
+        assert_eq!((moved.promoted, moved.demoted), (3 * PAGE, PAGE));
+        assert_eq!((moved.reaccessed, moved.wasted, moved.ping_pong), (PAGE, 2 * PAGE, PAGE));
+        // Back up after two more minutes: not back and forth.
+        unused.moves(at(2), (11, PageSize::K4), UP, second(150));
+        assert_eq!(unused.account().ping_pong, PAGE);
+    }
+
+    // Whoever touches any part of a huge page touches it; once it is split, each part is its own.
+    #[test]
+    fn huge_pages_are_touched_as_a_whole_until_they_are_split() {
+        let mut unused = Unused::default();
+        for page in 0..2 {
+            unused.moves(at(512 * page), (512 * page, PageSize::M2), UP, second(0));
+        }
+        unused.split(512);
+        unused.reach(&mut vec![77 * PAGE, 600 * PAGE]);
+        let moved = unused.account();
+        assert_eq!((moved.reaccessed, moved.wasted), (513 * PAGE, 511 * PAGE));
+    }
+}

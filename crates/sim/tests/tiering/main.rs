@@ -1,0 +1,153 @@
+//! Every policy on the simulated machine, in both modes: what the suite of policies asks of them on the
+//! toy machine, and that the machine's own account agrees.
+
+mod rig;
+
+use std::time::Duration;
+
+use tierscope_core::{Range, Tier};
+use tierscope_policies::all;
+
+use rig::{Case, Mode, Ran, run};
+use tierscope_sim::exact::Placement;
+
+const MIB: u64 = 1 << 20;
+
+/// How a policy is set so that seconds are enough, and the share of what is hot that it has to bring over.
+struct Line {
+    line: &'static str,
+    /// Of the hot set, at the end.
+    brings: f64,
+}
+
+const fn line(line: &'static str, brings: f64) -> Line {
+    Line { line, brings }
+}
+
+/// Every policy of the registry.
+const LINES: &[Line] = &[
+    line("static", 0.0),
+    line("multi_clock:scan=16384", 0.5),
+    line("nimble:interval=1s", 0.5),
+    line("nimble-selection:scan=16384", 0.5),
+    line("autotiering-cpm", 0.5),
+    line("autotiering-opm", 0.5),
+    line("autonuma", 0.5),
+    line("tpp", 0.5),
+    line("thermostat:interval=2s,slowdown=0.001", 0.5),
+    line("hemem:least=0", 0.5),
+    line("hemem-first:least=0", 0.5),
+    line("memtis:adapt=1000,cool=20000", 0.5),
+    line("amp-lru", 0.5),
+    line("amp-lfu", 0.5),
+    line("amp-random", 0.5),
+    line("hot_region", 0.5),
+];
+
+const MODES: [Mode; 2] = [Mode::Exact, Mode::Density];
+
+fn each(mut check: impl FnMut(&Line, Mode)) {
+    for mode in MODES {
+        for line in LINES {
+            check(line, mode);
+        }
+    }
+}
+
+/// No page is lost or in two tiers, and no tier holds more than it can.
+fn assert_sound(ran: &mut Ran, what: &str) {
+    let mapped = ran.mapped();
+    let view = ran.placement();
+    let tiers: Vec<_> = view.tiers().to_vec();
+    for of in &tiers {
+        assert!(of.used <= of.capacity, "{what}: {of:?}");
+    }
+    let mut by_page = vec![0; tiers.len()];
+    for at in (mapped.start..mapped.end).step_by(4096) {
+        let page = view.page_at(&Range { start: at, end: at + 4096, ..mapped });
+        let tier = page.and_then(|page| view.tier_of(page));
+        let tier = tier.unwrap_or_else(|| panic!("{what}: the page at {at:#x} is lost"));
+        by_page[usize::from(tier.0)] += 4096;
+    }
+    let resident: Vec<u64> = tiers.iter().map(|of| view.resident(&mapped, of.tier)).collect();
+    assert_eq!(by_page, resident, "{what}");
+    assert_eq!(resident.iter().sum::<u64>(), mapped.bytes(), "{what}");
+}
+
+#[test]
+fn nobody_is_left_out() {
+    let names: Vec<&str> =
+        LINES.iter().map(|l| l.line.split_once(':').map_or(l.line, |(name, _)| name)).collect();
+    for entry in all() {
+        assert!(names.contains(&entry.name), "{} is not tested here", entry.name);
+    }
+}
+
+// 4 MiB of 64 are hot; all lies in the slow tier, and the fast one has room for 32.
+#[test]
+fn what_is_hot_comes_over_and_nothing_is_lost() {
+    each(|Line { line, brings }, mode| {
+        let what = format!("{line}, {mode:?}");
+        let mut ran = run(line, mode, &Case::default());
+        assert_sound(&mut ran, &what);
+        let hot = ran.hot();
+        let there = ran.placement().resident(&hot, Tier(0)) as f64 / hot.bytes() as f64;
+        assert!(there >= *brings, "{what}: {there:.3} of the hot set came over");
+        let moved = ran.moved();
+        assert_eq!(moved.promoted + moved.demoted, ran.done(), "{what}: outcomes and the account");
+        assert_eq!(moved.reaccessed + moved.wasted, moved.promoted, "{what}");
+        // What is hot is touched within the seconds that are left.
+        let good = moved.reaccess_share().unwrap_or(1.0);
+        println!(
+            "{what}: {there:.3} over, {:.1} MiB up, {good:.3} touched",
+            moved.promoted as f64 / MIB as f64
+        );
+        assert!(*brings == 0.0 || moved.reaccessed >= hot.bytes() / 2, "{what}: {moved:?}");
+    });
+}
+
+#[test]
+fn work_is_charged_and_the_same_seed_gives_the_same_run() {
+    let case = Case { seconds: 2.5, ..Case::default() };
+    each(|Line { line, .. }, mode| {
+        let what = format!("{line}, {mode:?}");
+        let [first, second] = [(); 2].map(|()| run(line, mode, &case));
+        assert_eq!(first.actions, second.actions, "{what}");
+        assert_eq!(first.account, second.account, "{what}");
+        let policy = first.account.spent.policy;
+        assert!(*line == "static" || policy > Duration::ZERO, "{what}: nothing is free");
+    });
+}
+
+#[test]
+fn an_idle_target_is_left_alone() {
+    let placement = Placement::Interleave(vec![Tier(0), Tier(1)]);
+    let tiers = vec![96, 128];
+    let case = Case { idle: true, seconds: 5.0, placement, tiers, ..Case::default() };
+    each(|Line { line, .. }, mode| {
+        let mut ran = run(line, mode, &case);
+        assert_eq!(ran.actions, [], "{line}, {mode:?}");
+        assert_sound(&mut ran, line);
+    });
+}
+
+// Twice as much is hot as the fast tier holds, in three tiers.
+#[test]
+fn a_fast_tier_too_small_is_never_overfilled() {
+    let (tiers, placement) = (vec![24, 64, 64], Placement::FirstTouch);
+    let case =
+        Case { hot: 48 * MIB, rate: 200_000, tiers, placement, seconds: 4.0, ..Case::default() };
+    each(|Line { line, .. }, mode| {
+        let mut ran = run(line, mode, &case);
+        assert_sound(&mut ran, &format!("{line}, {mode:?}, three tiers"));
+    });
+}
+
+#[test]
+fn evidence_that_a_machine_lacks_is_refused_by_name() {
+    let mut bare = rig::machine(Mode::Density, &Case { sampled: false, ..Case::default() });
+    let missing = bare.ports().samples().err().map(|missing| missing.port);
+    assert_eq!(missing, Some("samples"));
+    let events = bare.ports().page_events().err().map(|missing| missing.cause);
+    assert!(events.is_some_and(|cause| cause.contains("all memory is there from the beginning")));
+}

@@ -1,0 +1,252 @@
+//! A machine of either mode, and a policy driven on it.
+
+use std::time::Duration;
+
+use tierscope_core::drive::{Course, Sink, Window, tier};
+use tierscope_core::metrics::moves::Moved;
+use tierscope_core::{
+    Action, ActionKind, Budget, Instrument, Outcome, PlacementView, Ports, Range, Result, Tier,
+    Time,
+};
+use tierscope_hw::Machine as Hardware;
+use tierscope_instruments::metronome::Metronome;
+use tierscope_instruments::registry::{self, Common};
+use tierscope_policies::registry::Need;
+use tierscope_policies::{by_name, make};
+use tierscope_sim::config::{Costs, Period, Sampling};
+use tierscope_sim::density::{self, Config};
+use tierscope_sim::exact::{self, Account, Map, Mover, Placement, Process, Setup};
+use tierscope_workloads::Workload;
+use tierscope_workloads::generate::from_spec;
+
+const MIB: u64 = 1 << 20;
+
+/// Which machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Exact,
+    Density,
+}
+
+/// What happens on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    /// Bytes hot, at the end of 64 MiB.
+    pub(crate) hot: u64,
+    /// Accesses a second.
+    pub(crate) rate: u64,
+    /// MiB of the tiers.
+    pub(crate) tiers: Vec<u64>,
+    pub(crate) seconds: f64,
+    pub(crate) placement: Placement,
+    /// Nobody touches anything.
+    pub(crate) idle: bool,
+    pub(crate) sampled: bool,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            hot: 4 * MIB,
+            rate: 100_000,
+            tiers: vec![32, 128],
+            seconds: 7.0,
+            placement: Placement::Bind(Tier(1)),
+            idle: false,
+            sampled: true,
+        }
+    }
+}
+
+impl Case {
+    fn workload(&self) -> Workload {
+        let at = 64 * MIB - self.hot;
+        let Self { hot, rate, .. } = self;
+        from_spec(&format!("contiguous:space=64MiB,hot={hot}B,at={at}B,rate={rate}"))
+            .expect("it is one")
+    }
+
+    fn hardware(&self) -> Hardware {
+        let mut hardware = Hardware::ready_made("xeon-gold-6238m").expect("it is there");
+        let slow = hardware.tiers[1].clone();
+        hardware.tiers.resize(self.tiers.len(), slow);
+        hardware.tiers.iter_mut().zip(&self.tiers).for_each(|(tier, mib)| tier.mib = *mib);
+        hardware
+    }
+
+    fn sampling(&self) -> Option<Sampling> {
+        self.sampled.then(|| Sampling::loads_and_stores(Period::Every(199)))
+    }
+}
+
+pub(crate) enum Machine {
+    Exact(Box<exact::Machine>),
+    Density(Box<density::Machine>),
+}
+
+/// A flush each 5 ms: the hot set would lie in the TLB.
+const FLUSH: Option<Duration> = Some(Duration::from_millis(5));
+
+pub(crate) fn machine(mode: Mode, case: &Case) -> Machine {
+    let costs = Costs::ready_made("linux").expect("they are there");
+    let workload = case.workload();
+    match mode {
+        Mode::Exact => {
+            let setup = Setup {
+                flush: FLUSH,
+                sampling: case.sampling(),
+                ..Setup::new(case.hardware(), costs)
+            };
+            let mut machine = exact::Machine::new(&setup).expect("it fits together");
+            if case.idle {
+                let space = machine.spawn("idle", false).expect("there is room");
+                let placement = case.placement.clone();
+                let map = Map { placement, ..Map::anonymous(workload.areas[0].bytes) };
+                let range = machine.map(space, &map).expect("there is room");
+                machine.populate(range).expect("there is memory");
+            } else {
+                let placement = case.placement.clone();
+                let process = Process { populate: true, placement, ..Process::new(workload) };
+                machine.start(&process).expect("it fits");
+            }
+            Machine::Exact(Box::new(machine))
+        }
+        Mode::Density => {
+            let config = Config {
+                flush: FLUSH,
+                sampling: case.sampling(),
+                placement: case.placement.clone(),
+                ..Config::of(&case.hardware(), costs)
+            };
+            let mut workload = workload;
+            if case.idle {
+                workload.phases.iter_mut().for_each(|phase| phase.rate = None);
+            }
+            let rate = if case.idle { Some(1e-20) } else { config.rate };
+            let config = Config { rate, ..config };
+            Machine::Density(Box::new(density::Machine::new(config, &workload).expect("it fits")))
+        }
+    }
+}
+
+impl Machine {
+    pub(crate) fn ports(&mut self) -> &mut dyn Ports {
+        match self {
+            Machine::Exact(machine) => &mut **machine,
+            Machine::Density(machine) => &mut **machine,
+        }
+    }
+
+    fn mover(&self) -> Mover {
+        match self {
+            Machine::Exact(machine) => machine.mover(),
+            Machine::Density(machine) => machine.mover(),
+        }
+    }
+
+    fn account(&mut self) -> Account {
+        match self {
+            Machine::Exact(machine) => machine.account(),
+            Machine::Density(machine) => machine.account(),
+        }
+    }
+}
+
+/// What a run came to.
+pub(crate) struct Ran {
+    machine: Machine,
+    pub(crate) actions: Vec<Action>,
+    outcomes: Vec<Outcome>,
+    pub(crate) account: Account,
+    hot: u64,
+}
+
+impl Ran {
+    pub(crate) fn mapped(&mut self) -> Range {
+        let mappings = self.machine.ports().mappings(Duration::ZERO).expect("they are known");
+        mappings.mappings[0].range
+    }
+
+    pub(crate) fn hot(&mut self) -> Range {
+        let mapped = self.mapped();
+        Range { start: mapped.end - self.hot, ..mapped }
+    }
+
+    pub(crate) fn placement(&mut self) -> &dyn PlacementView {
+        self.machine.ports().placement().expect("it is simulated")
+    }
+
+    pub(crate) fn moved(&self) -> Moved {
+        match &self.machine {
+            Machine::Exact(machine) => machine.moved(),
+            Machine::Density(machine) => machine.moved(),
+        }
+    }
+
+    /// Bytes that the mover said it moved.
+    pub(crate) fn done(&self) -> u64 {
+        let moved = |outcome: &&Outcome| {
+            let action = self.actions.iter().find(|action| action.id == outcome.id);
+            action.is_some_and(|action| matches!(action.kind, ActionKind::Move(_)))
+        };
+        self.outcomes.iter().filter(moved).map(|outcome| outcome.done).sum()
+    }
+}
+
+/// Keeps what it is told and what comes of it.
+struct Logged {
+    inner: Mover,
+    actions: Vec<Action>,
+    outcomes: Vec<Outcome>,
+}
+
+impl tierscope_core::Mover for Logged {
+    fn submit(&mut self, actions: &[Action], budget: Budget) -> Result<()> {
+        self.actions.extend_from_slice(actions);
+        self.inner.submit(actions, budget)
+    }
+
+    fn poll(&mut self, out: &mut Vec<Outcome>) -> Result<()> {
+        let before = out.len();
+        self.inner.poll(out)?;
+        self.outcomes.extend_from_slice(&out[before..]);
+        Ok(())
+    }
+}
+
+/// Nobody looks at the windows.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn window(&mut self, _: &Window<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The instrument that feeds a policy: none of its own unless it wants regions.
+fn instrument(line: &str) -> Box<dyn Instrument> {
+    let name = line.split_once(':').map_or(line, |(name, _)| name);
+    let entry = by_name(name).expect("it is registered");
+    if entry.needs.contains(&Need::Regions) {
+        return registry::make("telescope", Some("guided"), &Common::default()).expect("it is");
+    }
+    Box::new(Metronome::new(Duration::from_millis(200)))
+}
+
+/// Drives a policy for some simulated seconds.
+pub(crate) fn run(line: &str, mode: Mode, case: &Case) -> Ran {
+    let mut machine = machine(mode, case);
+    let mut mover = Logged { inner: machine.mover(), actions: Vec::new(), outcomes: Vec::new() };
+    let mut policy = make(line).expect("it can be made");
+    let course = Course::until(Time(0) + Duration::from_secs_f64(case.seconds));
+    let budget = Budget { bytes: u64::MAX };
+    let (ports, mut instrument) = (machine.ports(), instrument(line));
+    tier(ports, &mut *instrument, &mut *policy, &mut mover, budget, &course, &mut Nobody)
+        .unwrap_or_else(|error| panic!("{line}, {mode:?}: {error}"));
+    // What is under way ends.
+    machine.ports().wait(course.until + Duration::from_secs(1));
+    tierscope_core::Mover::poll(&mut mover, &mut Vec::new()).expect("it is simulated");
+    let account = machine.account();
+    let Logged { actions, outcomes, .. } = mover;
+    Ran { machine, actions, outcomes, account, hot: case.hot }
+}
