@@ -15,6 +15,7 @@ pub mod import;
 pub mod input;
 pub mod pages;
 mod place;
+pub mod ptat;
 pub mod replay;
 pub mod summary;
 mod text;

@@ -7,7 +7,7 @@ mod end;
 mod events;
 mod index;
 mod reader;
-mod varint;
+pub(crate) mod varint;
 mod writer;
 
 use block::unpack;

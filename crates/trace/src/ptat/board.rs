@@ -1,0 +1,391 @@
+//! Reads a board's stream: what lies in the windows of interest, block by block, each as long as one checksum
+//! stands for.
+
+use std::io::Read;
+
+use tierscope_core::Result;
+
+use super::bus::{BusHeader, Entry, HEADER, RECORD, VALUE};
+use super::{Request, Window};
+use crate::place::{Place, malformed, unreadable};
+
+/// Bytes that are read at a time, about.
+const BUFFER: usize = 1 << 17;
+/// Records of a block, at most: whoever writes more of them without a checksum is no board.
+pub(super) const MOST_RECORDS: u64 = 1 << 16;
+
+/// What passed a board, and what was lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests that read.
+    pub reads: u64,
+    /// Requests that wrote.
+    pub writes: u64,
+    /// Requests that the board had no room for.
+    pub overruns: u64,
+    /// Records that the stream lacks.
+    pub missing: u64,
+    /// Records that stand behind later ones.
+    pub disordered: u64,
+    /// Records left out, since their checksum does not match.
+    pub damaged: u64,
+}
+
+impl Traffic {
+    /// Requests that are not there, as far as they were counted.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.overruns + self.missing + self.disordered + self.damaged
+    }
+
+    /// Adds another board's.
+    pub fn add(&mut self, other: &Traffic) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.overruns += other.overruns;
+        self.missing += other.missing;
+        self.disordered += other.disordered;
+        self.damaged += other.damaged;
+    }
+}
+
+/// Where a reader is between two blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Bytes of the file before the next record.
+    pub(super) offset: u64,
+    /// Records before it, lost ones included.
+    pub(super) records: u64,
+    /// Ticks of the clock.
+    pub(super) ticks: u64,
+    pub(super) traffic: Traffic,
+    /// The stream's end was met.
+    pub(super) ended: bool,
+    /// The clock is not known since something was lost.
+    pub(super) adrift: bool,
+}
+
+/// A stream that is open.
+pub struct BoardReader<R> {
+    input: R,
+    name: String,
+    header: BusHeader,
+    buffer: Vec<u8>,
+    at: usize,
+    end: usize,
+    eof: bool,
+    pub(super) mark: Mark,
+}
+
+/// What ends a block.
+enum Cause {
+    Missing(u64),
+    Disordered,
+    Kind,
+    Endless,
+    Clock,
+    Behind,
+}
+
+impl<R: Read> BoardReader<R> {
+    /// Opens a stream.
+    ///
+    /// # Errors
+    /// As [`BusHeader::read`], or what the disk says.
+    pub fn new(name: &str, mut input: R) -> Result<Self> {
+        let mut bytes = [0; HEADER];
+        let mut length = 0;
+        while length < HEADER {
+            match crate::input::read(&mut input, &mut bytes[length..]) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(error) => return Err(unreadable(name, &error)),
+            }
+        }
+        let header = BusHeader::read(name, &bytes[..length])?;
+        let mark = Mark { offset: HEADER as u64, ticks: header.start, ..Mark::default() };
+        Ok(Self {
+            input,
+            name: name.to_owned(),
+            header,
+            buffer: vec![0; BUFFER],
+            at: 0,
+            end: 0,
+            eof: false,
+            mark,
+        })
+    }
+
+    /// What the stream says of itself.
+    #[must_use]
+    pub fn header(&self) -> &BusHeader {
+        &self.header
+    }
+
+    /// What passed so far.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.mark.traffic
+    }
+
+    /// Goes on where a reader was; `input` stands there.
+    pub(super) fn resume(&mut self, input: R, mark: Mark) {
+        (self.input, self.mark, self.eof) = (input, mark, false);
+        (self.at, self.end) = (0, 0);
+    }
+
+    /// Appends the requests of the next block that lie in one of the windows. False at the end.
+    ///
+    /// # Errors
+    /// Records are missing, out of order or damaged, or the stream is cut short: told once for each
+    /// block, with the offset. What is sound of it stands in `out`, and asking again goes on behind it.
+    pub fn fill(&mut self, windows: &[Window; 2], out: &mut Vec<Request>) -> Result<bool> {
+        if self.mark.ended {
+            return Ok(false);
+        }
+        let (before, kept) = (self.mark, out.len());
+        let mut trouble = None;
+        let mut sum = crc32fast::Hasher::new();
+        loop {
+            if self.end - self.at < RECORD && !self.more()? {
+                return self.cut_short(before, trouble);
+            }
+            let first = self.at;
+            let last = self.run(windows, out, &mut trouble);
+            // A checksum is not under itself.
+            let unsummed = if last.is_some() { RECORD } else { 0 };
+            sum.update(&self.buffer[first..self.at - unsummed]);
+            let at = self.mark.offset - RECORD as u64;
+            match last {
+                None if self.mark.records - before.records <= MOST_RECORDS => {}
+                None => trouble = trouble.or(Some((at, Cause::Endless))),
+                Some(Entry::Check(expected)) => {
+                    return match self.verdict(sum.finalize() == expected, before, at) {
+                        Ok(()) => self.tell(trouble).map(|()| true),
+                        Err(error) => {
+                            out.truncate(kept);
+                            Err(error)
+                        }
+                    };
+                }
+                Some(_) => {
+                    self.mark.ended = true;
+                    return self.tell(trouble).map(|()| true);
+                }
+            }
+            if matches!(trouble, Some((_, Cause::Endless))) {
+                out.truncate(kept);
+                self.mark.ended = true;
+                return self.tell(trouble).map(|()| true);
+            }
+        }
+    }
+
+    /// Takes what lies in the buffer, up to and with a checksum or the end, which it gives back.
+    #[inline(always)]
+    fn run(
+        &mut self,
+        windows: &[Window; 2],
+        out: &mut Vec<Request>,
+        trouble: &mut Option<(u64, Cause)>,
+    ) -> Option<Entry> {
+        let bytes = &self.buffer[self.at..self.end];
+        let mark = &mut self.mark;
+        let [first, second] = *windows;
+        let (mut ticks, mut number, mut writes, mut reads) = (mark.ticks, mark.records, 0, 0);
+        let mut taken = 0;
+        let mut special = None;
+        out.reserve(bytes.len() / RECORD);
+        for record in bytes.chunks_exact(RECORD) {
+            let bits = u64::from_le_bytes(record.try_into().expect("eight bytes"));
+            if (bits ^ number) & 0xff != 0 || bits >> 8 & 0xfff == 0xfff {
+                special = Some(bits);
+                break;
+            }
+            taken += RECORD;
+            number += 1;
+            ticks += bits >> 8 & 0xfff;
+            let (address, write) = (bits >> 21 << 5, bits >> 20 & 1);
+            writes += write;
+            reads += 1 - write;
+            if first.holds(address) || second.holds(address) {
+                out.push(Request { ticks, bits: address | write });
+            }
+        }
+        (mark.ticks, mark.records) = (ticks, number);
+        mark.traffic.reads += reads;
+        mark.traffic.writes += writes;
+        mark.offset += taken as u64;
+        self.at += taken;
+        special.and_then(|bits| self.special(bits, windows, out, trouble))
+    }
+
+    /// A record that is no request, or not the next one.
+    #[cold]
+    fn special(
+        &mut self,
+        bits: u64,
+        windows: &[Window; 2],
+        out: &mut Vec<Request>,
+        trouble: &mut Option<(u64, Cause)>,
+    ) -> Option<Entry> {
+        let mark = &mut self.mark;
+        let offset = mark.offset;
+        mark.offset += RECORD as u64;
+        self.at += RECORD;
+        let mut tell = |cause| _ = trouble.get_or_insert((offset, cause));
+        let ahead = bits.wrapping_sub(mark.records) & 0xff;
+        if ahead >= 128 {
+            mark.traffic.disordered += 1;
+            tell(Cause::Disordered);
+            return None;
+        }
+        if ahead > 0 {
+            mark.traffic.missing += ahead;
+            mark.records += ahead;
+            mark.adrift = true;
+            tell(Cause::Missing(ahead));
+        }
+        mark.records += 1;
+        let entry = Entry::unpack(bits);
+        match entry {
+            Some(Entry::Request { delta, address, write }) => {
+                mark.ticks += delta;
+                mark.traffic.writes += u64::from(write);
+                mark.traffic.reads += u64::from(!write);
+                if windows.iter().any(|window| window.holds(address)) {
+                    out.push(Request::new(mark.ticks, address, write));
+                }
+            }
+            Some(Entry::Gap(passed)) => mark.ticks += passed,
+            Some(Entry::Overrun(lost)) => {
+                mark.traffic.overruns += lost;
+                mark.adrift = true;
+            }
+            Some(Entry::Count(count)) => {
+                // More than numbers of eight bits could tell.
+                let missing = count.wrapping_sub(mark.records - 1) & VALUE;
+                if (1..=VALUE / 2).contains(&missing) {
+                    mark.traffic.missing += missing;
+                    mark.records += missing;
+                    mark.adrift = true;
+                    tell(Cause::Missing(missing));
+                }
+            }
+            Some(Entry::Clock(now)) => {
+                let passed = now.wrapping_sub(mark.ticks) & VALUE;
+                if passed != 0 && !mark.adrift {
+                    tell(Cause::Clock);
+                }
+                // A clock that would stand still for half of its range went back instead.
+                if passed <= VALUE / 2 {
+                    mark.ticks += passed;
+                }
+                mark.adrift = false;
+            }
+            Some(Entry::End(count)) => {
+                let missing = count.wrapping_sub(mark.records - 1) & VALUE;
+                if (1..=VALUE / 2).contains(&missing) {
+                    mark.traffic.missing += missing;
+                    tell(Cause::Missing(missing));
+                }
+                return entry;
+            }
+            Some(Entry::Check(_)) => return entry,
+            None => tell(Cause::Kind),
+        }
+        None
+    }
+
+    /// Whether a block's checksum matches; if not, its requests count as damaged.
+    fn verdict(&mut self, sound: bool, before: Mark, at: u64) -> Result<()> {
+        if sound {
+            return Ok(());
+        }
+        let traffic = &mut self.mark.traffic;
+        let requests = |traffic: &Traffic| {
+            traffic.reads + traffic.writes + traffic.missing + traffic.disordered
+        };
+        let lost = requests(traffic) - requests(&before.traffic);
+        *traffic = before.traffic;
+        traffic.damaged += lost;
+        self.mark.records = before.records + (self.mark.offset - before.offset) / RECORD as u64;
+        self.mark.adrift = true;
+        let cause = format!(
+            "the checksum of the records from byte {} on does not match; they are left out",
+            before.offset
+        );
+        Err(self.wrong(
+            at,
+            &cause,
+            "what lies before and behind is used; record anew if it matters",
+        ))
+    }
+
+    fn tell(&mut self, trouble: Option<(u64, Cause)>) -> Result<()> {
+        let Some((at, cause)) = trouble else { return Ok(()) };
+        let text = match cause {
+            Cause::Missing(count) => format!("{count} records or more are missing before it"),
+            Cause::Disordered => {
+                "a record stands behind one that came later; it is left out".into()
+            }
+            Cause::Kind => "a record is of no known kind".into(),
+            Cause::Clock => "the clock does not go on where the records before it end".into(),
+            Cause::Behind => "something stands behind the end".into(),
+            Cause::Endless => {
+                format!("there is no checksum among {MOST_RECORDS} records: no board writes that")
+            }
+        };
+        Err(self.wrong(at, &text, "what lies before and behind is used; counts are not exact"))
+    }
+
+    /// The file ends without the stream's end.
+    fn cut_short(&mut self, before: Mark, trouble: Option<(u64, Cause)>) -> Result<bool> {
+        self.mark.ended = true;
+        let rest = self.end - self.at;
+        self.tell(trouble)?;
+        let cause = match rest {
+            0 => "the stream ends without its end".to_owned(),
+            rest => format!("{rest} bytes are left where a record has {RECORD}"),
+        };
+        let remedy = format!(
+            "it is cut short; the last records, from byte {} on, were used without a checksum",
+            before.offset
+        );
+        Err(self.wrong(self.mark.offset, &cause, &remedy))
+    }
+
+    fn wrong(&self, at: u64, cause: &str, remedy: &str) -> tierscope_core::Error {
+        malformed(&self.name, Place::Byte(at), cause, remedy)
+    }
+
+    /// Whether there is another record in the buffer.
+    #[cold]
+    fn more(&mut self) -> Result<bool> {
+        self.buffer.copy_within(self.at..self.end, 0);
+        (self.at, self.end) = (0, self.end - self.at);
+        while self.end < RECORD && !self.eof {
+            match crate::input::read(&mut self.input, &mut self.buffer[self.end..]) {
+                Ok(0) => self.eof = true,
+                Ok(count) => self.end += count,
+                Err(error) => {
+                    self.mark.ended = true;
+                    return Err(unreadable(&self.name, &error));
+                }
+            }
+        }
+        Ok(self.end >= RECORD)
+    }
+
+    /// After the end: whether something stands behind it.
+    ///
+    /// # Errors
+    /// It does.
+    pub fn finish(&mut self) -> Result<()> {
+        let more = self.end > self.at || self.more()? || self.end > 0;
+        if more && !self.eof {
+            return self.tell(Some((self.mark.offset, Cause::Behind)));
+        }
+        Ok(())
+    }
+}

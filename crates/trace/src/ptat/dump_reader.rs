@@ -1,0 +1,239 @@
+//! Reads a kernel's dump, group by group: what stands before a tag comes into force together.
+
+use std::io::Read;
+
+use tierscope_core::Result;
+use tierscope_wire::ptat::{Change, Stage};
+
+use super::dump::{DumpHeader, DumpRecord, HEADER};
+use crate::place::{Place, malformed, unreadable};
+
+/// Records of a group, at most: those of a region that is unmapped as a whole are fewer.
+const MOST_RECORDS: usize = 1 << 28;
+/// Tags that may be missing before a group is taken for damage.
+const MOST_MISSING: u64 = 1 << 20;
+const BUFFER: usize = 1 << 17;
+
+/// What comes into force at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// Its number; they follow each other from 0.
+    pub number: u64,
+    /// Entries that changed, in order.
+    pub changes: Vec<Change>,
+    /// Processes that got on.
+    pub processes: Vec<(u32, Stage)>,
+    /// Records that the kernel had no room for.
+    pub lost: u64,
+}
+
+/// Where a reader is between two groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Bytes of the file before the next record.
+    pub(super) offset: u64,
+    /// Records before it.
+    pub(super) records: u64,
+    /// Number that the next group should have.
+    pub(super) next: u64,
+    /// The dump's end was met.
+    pub(super) ended: bool,
+}
+
+/// A dump that is open.
+pub struct DumpReader<R> {
+    input: R,
+    name: String,
+    header: DumpHeader,
+    buffer: Vec<u8>,
+    at: usize,
+    end: usize,
+    eof: bool,
+    pub(super) mark: Mark,
+}
+
+impl<R: Read> DumpReader<R> {
+    /// Opens a dump.
+    ///
+    /// # Errors
+    /// As [`DumpHeader::read`], or what the disk says.
+    pub fn new(name: &str, mut input: R) -> Result<Self> {
+        let mut bytes = [0; HEADER];
+        let mut length = 0;
+        while length < HEADER {
+            match crate::input::read(&mut input, &mut bytes[length..]) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(error) => return Err(unreadable(name, &error)),
+            }
+        }
+        let header = DumpHeader::read(name, &bytes[..length])?;
+        Ok(Self {
+            input,
+            name: name.to_owned(),
+            header,
+            buffer: vec![0; BUFFER],
+            at: 0,
+            end: 0,
+            eof: false,
+            mark: Mark { offset: HEADER as u64, ..Mark::default() },
+        })
+    }
+
+    /// What the dump says of itself.
+    #[must_use]
+    pub fn header(&self) -> &DumpHeader {
+        &self.header
+    }
+
+    /// Goes on where a reader was; `input` stands there.
+    pub(super) fn resume(&mut self, input: R, mark: Mark) {
+        (self.input, self.mark, self.eof) = (input, mark, false);
+        (self.at, self.end) = (0, 0);
+    }
+
+    /// Reads the next group. False at the end.
+    ///
+    /// # Errors
+    /// A group is damaged or missing, or the dump is cut short; told with the offset. What is damaged
+    /// is left out, and asking again goes on behind it.
+    pub fn group(&mut self, group: &mut Group) -> Result<bool> {
+        *group = Group::default();
+        if self.mark.ended {
+            return Ok(false);
+        }
+        let first = self.mark.offset;
+        let mut sum = crc32fast::Hasher::new();
+        let mut open = None;
+        let mut wrong: Option<(u64, &str)> = None;
+        let mut records = 0;
+        loop {
+            let at = self.mark.offset;
+            let Some(record) = self.record()? else { return self.cut_short(first, records) };
+            records += 1;
+            let read = DumpRecord::read(record);
+            if !matches!(read, Some(DumpRecord::Tag(..))) {
+                sum.update(record);
+            }
+            if open.is_some() && !matches!(read, Some(DumpRecord::Entry(..))) {
+                wrong.get_or_insert((at, "a change is not followed by its entry"));
+                open = None;
+            }
+            match read {
+                Some(DumpRecord::Change(change)) => open = Some(change),
+                Some(DumpRecord::Entry(entry, level, reads)) => match open.take() {
+                    Some(change) => group.changes.push(Change { entry, level, reads, ..change }),
+                    None => _ = wrong.get_or_insert((at, "an entry follows no change")),
+                },
+                Some(DumpRecord::Process(pid, stage)) => group.processes.push((pid, stage)),
+                Some(DumpRecord::Lost(count)) => group.lost += count,
+                Some(DumpRecord::Tag(number, expected)) => {
+                    group.number = number;
+                    let sound = sum.finalize() & 0xff_ffff == expected;
+                    return self.verdict(group, sound, wrong, (first, at));
+                }
+                Some(DumpRecord::End(count)) => {
+                    self.mark.ended = true;
+                    let before = self.mark.records - 1;
+                    let open = records > 1;
+                    group.changes.clear();
+                    return match (count == before, open) {
+                        (true, false) => Ok(false),
+                        (true, true) => Err(self.wrong(first, "the last group has no tag")),
+                        _ => Err(self.wrong(
+                            at,
+                            &format!("the end tells of {count} records, and {before} are there"),
+                        )),
+                    };
+                }
+                None => _ = wrong.get_or_insert((at, "a record is of no known kind")),
+            }
+            if records > MOST_RECORDS {
+                self.mark.ended = true;
+                return Err(self.wrong(first, "there is no tag among 2^28 records"));
+            }
+        }
+    }
+
+    /// Whether a group is sound, and the one that should come.
+    fn verdict(
+        &mut self,
+        group: &mut Group,
+        sound: bool,
+        wrong: Option<(u64, &str)>,
+        (first, at): (u64, u64),
+    ) -> Result<bool> {
+        let expected = self.mark.next;
+        let missing = group.number.wrapping_sub(expected);
+        let near = missing < MOST_MISSING;
+        if let Some((place, cause)) = wrong.filter(|_| !sound) {
+            self.mark.next += u64::from(near) * (missing + 1);
+            group.changes.clear();
+            let cause = format!("{cause}; the group from byte {first} on is left out");
+            return Err(self.wrong(place, &cause));
+        }
+        if !sound {
+            self.mark.next += u64::from(near) * (missing + 1);
+            group.changes.clear();
+            let cause = format!(
+                "the checksum of the group from byte {first} on does not match; it is left out"
+            );
+            return Err(self.wrong(at, &cause));
+        }
+        if let Some((place, cause)) = wrong {
+            return Err(self.wrong(place, cause));
+        }
+        if !near {
+            group.changes.clear();
+            let number = group.number;
+            let cause = format!("group {number} stands where {expected} should; it is left out");
+            return Err(self.wrong(at, &cause));
+        }
+        self.mark.next = group.number + 1;
+        Ok(true)
+    }
+
+    /// The next record.
+    fn record(&mut self) -> Result<Option<&[u8]>> {
+        let length = usize::from(self.header.record);
+        if self.end - self.at < length && !self.more(length)? {
+            return Ok(None);
+        }
+        let record = &self.buffer[self.at..self.at + length];
+        self.at += length;
+        self.mark.offset += length as u64;
+        self.mark.records += 1;
+        Ok(Some(record))
+    }
+
+    #[cold]
+    fn more(&mut self, length: usize) -> Result<bool> {
+        self.buffer.copy_within(self.at..self.end, 0);
+        (self.at, self.end) = (0, self.end - self.at);
+        while self.end < length && !self.eof {
+            match crate::input::read(&mut self.input, &mut self.buffer[self.end..]) {
+                Ok(0) => self.eof = true,
+                Ok(count) => self.end += count,
+                Err(error) => {
+                    self.mark.ended = true;
+                    return Err(unreadable(&self.name, &error));
+                }
+            }
+        }
+        Ok(self.end >= length)
+    }
+
+    fn cut_short(&mut self, first: u64, records: usize) -> Result<bool> {
+        self.mark.ended = true;
+        let cause = match (records, self.end - self.at) {
+            (0, 0) => "the dump ends without its end".to_owned(),
+            (count, rest) => format!("{count} records and {rest} bytes follow the last tag"),
+        };
+        Err(self.wrong(first, &format!("{cause}: it is cut short")))
+    }
+
+    fn wrong(&self, at: u64, cause: &str) -> tierscope_core::Error {
+        let remedy = "what lies before and behind is used; misses of pages in it may be missing";
+        malformed(&self.name, Place::Byte(at), cause, remedy)
+    }
+}

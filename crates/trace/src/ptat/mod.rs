@@ -1,0 +1,66 @@
+//! TLB misses from a monitor on the memory bus (PTAT): page-table entries of chosen processes lie in an uncached region,
+//! so that each walk reads memory, and boards beside the DIMMs see it; the kernel dumps what it maps where, and reads
+//! addresses of a *tag window* that tell the boards' streams when.
+//!
+//! ```text
+//! board 0 ─▶ BoardReader ─┐ what lies in
+//! board 1 ─▶ BoardReader ─┴▶ Merge ──▶ Parser ──▶ Misses: by page
+//! dump    ─▶ DumpReader ───────────────┘
+//! ```
+//!
+//! `crates/trace/PTAT.md` has the layout of the files to the bit. Memory grows with the pages that were mapped, not with the
+//! length of the streams.
+
+mod board;
+mod bus;
+mod capture;
+mod counts;
+mod dump;
+mod dump_reader;
+mod merge;
+mod parser;
+mod saved;
+mod write;
+
+pub use board::{BoardReader, Traffic};
+pub use bus::{BusHeader, Entry, MOST_BOARDS};
+pub use capture::{Capture, Damage, Files};
+pub use counts::{Misses, Page, PageMisses, SHARE};
+pub use dump::{DumpHeader, DumpRecord};
+pub use dump_reader::{DumpReader, Group};
+pub use merge::Merge;
+pub use parser::{Block, Parser, Sink};
+pub use tierscope_wire::ptat::{Change, Stage, Told, What, Window};
+pub use write::{BoardWriter, DumpWriter};
+
+/// A request that a board saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// When, in ticks of the boards' common clock.
+    pub ticks: u64,
+    /// Physical address, as fine as the monitor sees; bit 0 is set if it writes.
+    bits: u64,
+}
+
+impl Request {
+    /// A request at that time; of the address all but the lowest five bits are kept.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(ticks: u64, address: u64, write: bool) -> Self {
+        Self { ticks, bits: address & !31 | u64::from(write) }
+    }
+
+    /// Physical address.
+    #[inline(always)]
+    #[must_use]
+    pub fn address(self) -> u64 {
+        self.bits & !31
+    }
+
+    /// Whether it writes.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_write(self) -> bool {
+        self.bits & 1 == 1
+    }
+}

@@ -1,0 +1,271 @@
+//! The reverse page table: which page an entry of the region maps, and what reads of it mean.
+//!
+//! Requests between two tags are only counted, block by block; what they were is known when the mappings of their block
+//! change, or at the end. So a request costs one addition, whatever is mapped.
+
+use tierscope_core::Result;
+use tierscope_wire::ptat::{Change, What, Window};
+
+use super::Request;
+use super::counts::{Misses, Page, PageMisses, SHARE};
+use super::dump::DumpHeader;
+use super::dump_reader::Group;
+
+/// Entries of a block, at most.
+pub(super) const ENTRIES: usize = 8;
+
+/// A page that an entry maps, and its misses since.
+pub(super) type Mapped = (Page, PageMisses);
+
+/// Entries that one request of the monitor covers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// What they map.
+    pub(super) pages: [Option<Mapped>; ENTRIES],
+    /// How many of them map a page.
+    pub(super) mapped: u8,
+    /// A bit for each that points to a table.
+    pub(super) tables: u8,
+}
+
+impl Block {
+    /// The pages that its entries map.
+    pub fn pages(&self) -> impl Iterator<Item = &Page> {
+        self.pages.iter().flatten().map(|(page, _)| page)
+    }
+}
+
+/// Hears of misses one by one.
+pub trait Sink {
+    /// Whether it wants to.
+    const LISTENS: bool = true;
+
+    /// A read of a block in which pages are mapped. The few that the kernel announces afterwards are among them.
+    fn miss(&mut self, ticks: u64, block: &Block);
+}
+
+impl Sink for () {
+    const LISTENS: bool = false;
+
+    #[inline(always)]
+    fn miss(&mut self, _: u64, _: &Block) {}
+}
+
+/// The state of parsing.
+pub struct Parser {
+    region: Window,
+    tags: Window,
+    grain: u8,
+    /// By block of the region: reads since it was settled.
+    pub(super) reads: Vec<u64>,
+    /// By block: where it is in `blocks`, and one; 0 for nowhere.
+    places: Vec<u32>,
+    pub(super) blocks: Vec<(u32, Block)>,
+    /// Of pages that are mapped no longer, and what is not of a page.
+    pub(super) misses: Misses,
+    /// The number of the group that is to come.
+    pub(super) next: u64,
+}
+
+impl Parser {
+    /// For a dump of that kind, and boards whose requests have 2^`grain` bytes.
+    #[must_use]
+    pub fn new(header: &DumpHeader, grain: u8) -> Self {
+        let blocks = (header.region.bytes >> grain) as usize;
+        Self {
+            region: header.region,
+            tags: header.tags,
+            grain,
+            reads: vec![0; blocks],
+            places: vec![0; blocks],
+            blocks: Vec::new(),
+            misses: Misses { entries: (1 << grain) / 8, ..Misses::default() },
+            next: 0,
+        }
+    }
+
+    /// Takes requests up to the first tag; how many there were, and what the tag says.
+    #[inline]
+    pub fn take<S: Sink>(&mut self, requests: &[Request], sink: &mut S) -> (usize, Option<u64>) {
+        let Window { start, bytes } = self.region;
+        let grain = u32::from(self.grain);
+        for (at, request) in requests.iter().enumerate() {
+            let offset = request.address().wrapping_sub(start);
+            if offset < bytes {
+                let block = (offset >> grain) as usize;
+                let write = u64::from(request.is_write());
+                self.reads[block] += 1 - write;
+                self.misses.writes += write;
+                if S::LISTENS && write == 0 {
+                    self.tell(request.ticks, block, sink);
+                }
+            } else if !request.is_write() && self.tags.holds(request.address()) {
+                let tag = (request.address() - self.tags.start) >> grain;
+                return (at + 1, Some(tag));
+            }
+        }
+        (requests.len(), None)
+    }
+
+    #[inline]
+    fn tell<S: Sink>(&self, ticks: u64, block: usize, sink: &mut S) {
+        let Some(place) = self.places[block].checked_sub(1) else { return };
+        let block = &self.blocks[place as usize].1;
+        if block.mapped > 0 {
+            sink.miss(ticks, block);
+        }
+    }
+
+    /// How many groups a tag brings into force: none if it came already. Numbers of tags come round.
+    pub fn due(&mut self, tag: u64) -> u64 {
+        let numbers = self.tags.bytes >> self.grain;
+        let ahead = tag.wrapping_sub(self.next) & (numbers - 1);
+        if ahead >= numbers / 2 {
+            self.misses.tags[2] += 1;
+            return 0;
+        }
+        self.misses.tags[0] += 1;
+        self.misses.tags[1] += ahead;
+        ahead + 1
+    }
+
+    /// What a group says is in force from here on.
+    pub fn apply(&mut self, group: &Group) {
+        self.next = group.number + 1;
+        self.misses.untold += group.lost;
+        for change in &group.changes {
+            self.announce(change);
+        }
+        for change in &group.changes {
+            self.change(change);
+        }
+    }
+
+    /// Reads that were no misses: all of them came before the group's tag.
+    fn announce(&mut self, change: &Change) {
+        let Some(block) = self.block_of(change.entry) else { return };
+        let told = u64::from(change.reads);
+        let seen = told.min(self.reads[block]);
+        self.reads[block] -= seen;
+        self.misses.announced += seen;
+        self.misses.unseen += told - seen;
+    }
+
+    fn block_of(&self, entry: u64) -> Option<usize> {
+        self.region.holds(entry).then(|| ((entry - self.region.start) >> self.grain) as usize)
+    }
+
+    fn change(&mut self, change: &Change) {
+        let maps = match change.what {
+            What::Flags | What::Look => return,
+            What::Map | What::Table => true,
+            What::Unmap | What::NoTable => false,
+        };
+        let Some(block) = self.block_of(change.entry) else {
+            self.misses.outside += u64::from(change.what == What::Map);
+            return;
+        };
+        self.settle(block);
+        let place = self.place(block);
+        let state = &mut self.blocks[place].1;
+        let at = (change.entry >> 3) as usize & ((1 << (self.grain - 3)) - 1);
+        if matches!(change.what, What::Table | What::NoTable) {
+            let bit = 1 << at;
+            self.misses.conflicts += u64::from((state.tables & bit != 0) == maps);
+            state.tables = if maps { state.tables | bit } else { state.tables & !bit };
+            return;
+        }
+        let page = Page { pid: change.pid, level: change.level, number: change.page };
+        let old = state.pages[at].take();
+        let expected = if maps { None } else { Some(page) };
+        self.misses.conflicts += u64::from(old.map(|(page, _)| page) != expected);
+        if maps {
+            state.pages[at] = Some((page, PageMisses::default()));
+        }
+        state.mapped += u8::from(maps);
+        state.mapped -= u8::from(old.is_some());
+        if let Some(old) = old {
+            self.misses.keep(&old);
+        }
+    }
+
+    fn place(&mut self, block: usize) -> usize {
+        if self.places[block] == 0 {
+            self.blocks.push((block as u32, Block::default()));
+            self.places[block] = self.blocks.len() as u32;
+        }
+        self.places[block] as usize - 1
+    }
+
+    /// Gives the reads of a block to whom they belong.
+    fn settle(&mut self, block: usize) {
+        let reads = std::mem::take(&mut self.reads[block]);
+        if reads == 0 {
+            return;
+        }
+        let Some(place) = self.places[block].checked_sub(1) else {
+            self.misses.idle += reads;
+            return;
+        };
+        let state = &mut self.blocks[place as usize].1;
+        match (state.mapped, state.tables) {
+            (0, 0) => self.misses.idle += reads,
+            (0, _) => self.misses.upper += reads,
+            (mapped, tables) => {
+                let share = reads * (SHARE / u64::from(mapped));
+                for (_, misses) in state.pages.iter_mut().flatten() {
+                    give(misses, mapped, tables, reads, share);
+                }
+            }
+        }
+    }
+
+    /// Ends parsing: what every page had.
+    #[must_use]
+    pub fn finish(mut self) -> Misses {
+        (0..self.reads.len()).for_each(|block| self.settle(block));
+        let mut misses = self.misses;
+        let mut mapped: Vec<Mapped> = self
+            .blocks
+            .iter()
+            .flat_map(|(_, block)| block.pages.iter().flatten())
+            .copied()
+            .collect();
+        mapped.sort_unstable_by_key(|(page, _)| *page);
+        if misses.pages.is_empty() && mapped.is_sorted_by(|a, b| a.0 < b.0) {
+            misses.pages = mapped.into_iter().collect();
+        } else {
+            mapped.iter().for_each(|page| misses.keep(page));
+        }
+        misses
+    }
+
+    /// Puts back what was saved: blocks with their reads.
+    pub(super) fn restore(
+        &mut self,
+        next: u64,
+        misses: Misses,
+        blocks: Vec<(u32, Block)>,
+        reads: &[(u32, u64)],
+    ) -> Result<(), &'static str> {
+        let entries = self.misses.entries;
+        (self.next, self.misses) = (next, Misses { entries, ..misses });
+        for (block, count) in reads {
+            *self.reads.get_mut(*block as usize).ok_or("a block beyond the region")? = *count;
+        }
+        for (at, (block, _)) in blocks.iter().enumerate() {
+            let place = self.places.get_mut(*block as usize).ok_or("a block beyond the region")?;
+            *place = at as u32 + 1;
+        }
+        self.blocks = blocks;
+        Ok(())
+    }
+}
+
+fn give(misses: &mut PageMisses, mapped: u8, tables: u8, reads: u64, share: u64) {
+    match (mapped, tables) {
+        (1, 0) => misses.exact += reads,
+        (_, 0) => misses.shared += share,
+        _ => misses.mixed += share,
+    }
+}

@@ -1,0 +1,206 @@
+//! Writes the streams of boards and a kernel's dump: what the simulated machine's monitor does, and whoever converts
+//! the files of another.
+
+use std::io::Write;
+
+use tierscope_core::Result;
+use tierscope_wire::ptat::Told;
+
+use super::bus::{BusHeader, Entry, MOST_DELTA, VALUE};
+use super::dump::{DumpHeader, DumpRecord};
+use crate::compact::not_written;
+
+/// Requests between two checksums.
+const BEAT: u64 = 4096;
+
+/// Writes the stream of a board.
+pub struct BoardWriter<W> {
+    out: W,
+    name: String,
+    header: BusHeader,
+    ticks: u64,
+    records: u64,
+    since_check: u64,
+    block: Vec<u8>,
+    lost: u64,
+}
+
+impl<W: Write> BoardWriter<W> {
+    /// Begins a stream.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn new(name: &str, mut out: W, header: BusHeader) -> Result<Self> {
+        out.write_all(&header.to_bytes()).map_err(|e| not_written(name, &e))?;
+        Ok(Self {
+            out,
+            name: name.to_owned(),
+            header,
+            ticks: header.start,
+            records: 0,
+            since_check: 0,
+            block: Vec::new(),
+            lost: 0,
+        })
+    }
+
+    /// A request, not before the one before.
+    ///
+    /// # Errors
+    /// What the disk says.
+    #[inline]
+    pub fn request(&mut self, ticks: u64, address: u64, write: bool) -> Result<()> {
+        if self.lost > 0 {
+            self.told_losses(ticks)?;
+        }
+        let mut delta = ticks.saturating_sub(self.ticks);
+        if delta > MOST_DELTA {
+            delta = self.gap(delta);
+        }
+        self.ticks = self.ticks.max(ticks);
+        self.put(Entry::Request { delta, address, write });
+        self.since_check += 1;
+        if self.since_check >= BEAT { self.beat() } else { Ok(()) }
+    }
+
+    /// The board has no room for a request: the next one that it has room for tells.
+    pub fn lose(&mut self) {
+        self.lost += 1;
+    }
+
+    #[cold]
+    fn told_losses(&mut self, ticks: u64) -> Result<()> {
+        self.put(Entry::Overrun(self.lost.min(VALUE)));
+        self.lost = 0;
+        self.ticks = self.ticks.max(ticks);
+        self.beat()
+    }
+
+    #[cold]
+    fn gap(&mut self, mut ticks: u64) -> u64 {
+        while ticks > MOST_DELTA {
+            let passed = ticks.min(VALUE);
+            self.put(Entry::Gap(passed));
+            ticks -= passed;
+        }
+        ticks
+    }
+
+    #[inline(always)]
+    fn put(&mut self, entry: Entry) {
+        self.block.extend_from_slice(&entry.pack(self.records).to_le_bytes());
+        self.records += 1;
+    }
+
+    /// A checksum over what came since the last one, then where the stream is.
+    fn beat(&mut self) -> Result<()> {
+        let sum = crc32fast::hash(&self.block);
+        self.put(Entry::Check(sum));
+        self.out.write_all(&self.block).map_err(|e| not_written(&self.name, &e))?;
+        self.block.clear();
+        self.since_check = 0;
+        self.put(Entry::Count(self.records & VALUE));
+        self.put(Entry::Clock(self.ticks & VALUE));
+        Ok(())
+    }
+
+    /// What was said at the beginning.
+    #[must_use]
+    pub fn header(&self) -> &BusHeader {
+        &self.header
+    }
+
+    /// Ends the stream.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn finish(mut self) -> Result<W> {
+        if self.lost > 0 {
+            self.told_losses(self.ticks)?;
+        }
+        self.beat()?;
+        self.block.clear();
+        self.records -= 2;
+        self.put(Entry::End(self.records & VALUE));
+        let Self { mut out, block, name, .. } = self;
+        out.write_all(&block).and_then(|()| out.flush()).map_err(|e| not_written(&name, &e))?;
+        Ok(out)
+    }
+}
+
+/// Writes a dump.
+pub struct DumpWriter<W> {
+    out: W,
+    name: String,
+    header: DumpHeader,
+    group: Vec<u8>,
+    records: u32,
+    all: u64,
+}
+
+impl<W: Write> DumpWriter<W> {
+    /// Begins a dump.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn new(name: &str, mut out: W, header: DumpHeader) -> Result<Self> {
+        out.write_all(&header.to_bytes()).map_err(|e| not_written(name, &e))?;
+        let name = name.to_owned();
+        Ok(Self { out, name, header, group: Vec::new(), records: 0, all: 0 })
+    }
+
+    /// Writes what the kernel tells.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn told(&mut self, told: &Told) -> Result<()> {
+        match *told {
+            Told::Change(change) => {
+                self.put(DumpRecord::Change(change));
+                self.put(DumpRecord::Entry(change.entry, change.level, change.reads));
+                Ok(())
+            }
+            Told::Process { pid, stage } => {
+                self.put(DumpRecord::Process(pid, stage));
+                Ok(())
+            }
+            Told::Tag(number) => self.tag(number),
+        }
+    }
+
+    fn put(&mut self, record: DumpRecord) {
+        record.write(self.header.record, &mut self.group);
+        self.records += 1;
+        self.all += 1;
+    }
+
+    fn tag(&mut self, number: u64) -> Result<()> {
+        let sum = crc32fast::hash(&self.group) & 0xff_ffff;
+        self.put(DumpRecord::Tag(number, sum));
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.out.write_all(&self.group).map_err(|e| not_written(&self.name, &e))?;
+        self.group.clear();
+        self.records = 0;
+        Ok(())
+    }
+
+    /// The kernel's buffer had no room for so many records.
+    pub fn lose(&mut self, records: u64) {
+        self.put(DumpRecord::Lost(records));
+    }
+
+    /// Ends the dump; what has no tag yet is written and will be left out by readers.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn finish(mut self) -> Result<W> {
+        let all = self.all;
+        self.put(DumpRecord::End(all));
+        self.flush()?;
+        self.out.flush().map_err(|e| not_written(&self.name, &e))?;
+        Ok(self.out)
+    }
+}

@@ -1,0 +1,21 @@
+//! The corpus of the fuzz target, replayed.
+
+use std::path::Path;
+
+#[path = "../../../../fuzz/ptat_input.rs"]
+mod ptat_input;
+
+/// Names begin with `good` or `bad`: good ones are read without damage, bad ones are not.
+#[test]
+fn captures_are_read_or_refused() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/ptat");
+    let mut seeds = 0;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let read = ptat_input::read(&std::fs::read(&path).unwrap());
+        assert_eq!(read.is_some(), name.starts_with("good"), "{name}");
+        seeds += 1;
+    }
+    assert!(seeds >= 8, "{seeds}");
+}

@@ -1,0 +1,29 @@
+//! What the fuzz target `ptat` does with its input; crates/trace replays the corpus with it.
+
+use tierscope_trace::ptat::{BoardReader, Capture, DumpReader};
+
+/// Parses a capture of one board: the first four bytes tell how many of the others are its dump, the rest is the board's
+/// stream. Gives the number of misses if nothing was wrong.
+pub(crate) fn read(data: &[u8]) -> Option<u64> {
+    let (length, rest) = data.split_first_chunk::<4>()?;
+    let (dump, board) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    let dump = DumpReader::new("dump", dump).ok()?;
+    // Memory is bounded by the region, which may have a gigabyte.
+    if dump.header().region.bytes > 16 << 20 {
+        return None;
+    }
+    let mut capture = Capture::of(vec![BoardReader::new("board", board).ok()?], dump).ok()?;
+    // Every step takes at least a record, or tells of damage that took some.
+    for _ in 0..data.len() + 2 {
+        if !capture.step(&mut ()) {
+            let state = capture.save();
+            assert!(state.len() > 8);
+            let (misses, damage) = capture.finish();
+            assert!(misses.total() <= misses.boards[0].reads);
+            let blocks: u64 = misses.blocks().values().sum();
+            assert!(blocks <= misses.total());
+            return (damage.count == 0).then(|| misses.total());
+        }
+    }
+    panic!("it never ends");
+}
