@@ -7,7 +7,7 @@ insmod /lab/tierscope.ko
 echo 0 >/proc/sys/kernel/numa_balancing
 echo 0 >/sys/kernel/mm/lru_gen/enabled
 grep . /sys/devices/virtual/memory_tiering/memory_tier*/nodelist
-machine-probe calibrate --factor "$factor" | tee /out/calibration.json
+machine-probe calibrate --factor "$factor" --rounds 1 | tee /out/calibration.json
 printf '[limits]\n%s\n' "$limits" >/tmp/tier.toml
 
 free_kib() {
