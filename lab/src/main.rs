@@ -10,7 +10,8 @@ use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
 use tierscope_lab::{
-    accuracy, bench, count, first_light, kbuild, machine, progress, see, show, sim, suite, support, user,
+    accuracy, bench, count, first_light, kbuild, machine, progress, see, show, sim, suite, support,
+    user,
 };
 
 /// Run tierscope on real kernels in QEMU (TCG).

@@ -29,7 +29,10 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "guests", measure: guests },
     Chapter { name: "kernel tiering", measure: tiering },
     Chapter { name: "referee", measure: referee::referee },
-    Chapter { name: "user mode", measure: programs::user_mode },
+    Chapter { name: "user mode: sort", measure: programs::sort },
+    Chapter { name: "user mode: python3", measure: programs::python },
+    Chapter { name: "user mode: xz of two threads", measure: programs::xz },
+    Chapter { name: "user mode: redis-server", measure: programs::served },
 ];
 
 /// Measures the chapters that are not in the file yet; `only`: whose name contains this.

@@ -18,42 +18,42 @@ use crate::instrumented::Outcome;
 use crate::paths;
 use crate::user::Program;
 
-/// What runs from its beginning to its end.
-const PROGRAMS: &[(&str, &[&str])] = &[
-    ("sort", &["sort", "-o", "/dev/null", "{lines}"]),
-    ("python3", &["python3", "-S", "-c", "print(sum(i * i for i in range(200000)))"]),
-    ("xz of two threads", &["xz", "-T2", "--block-size=65536", "-k", "-c", "{lines}"]),
-];
+/// Lines to sort, and to compress: under lackey that takes many minutes for more.
+const SORTED: usize = 50_000;
+const COMPRESSED: usize = 4000;
 
 /// Every access, written to a log that goes nowhere.
 const LACKEY: [&str; 4] = ["valgrind", "--tool=lackey", "--trace-mem=yes", "--log-file=/dev/null"];
 
-/// Rate and slow-down of traced programs.
-pub(super) fn user_mode(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    fast_plugin()?;
-    let lines = desk.work.join("lines.txt");
-    write_lines(&lines)?;
-    let mut rows = Vec::new();
-    for (name, words) in PROGRAMS {
-        let words: Vec<String> = words
-            .iter()
-            .map(|word| word.replace("{lines}", &lines.display().to_string()))
-            .collect();
-        rows.extend(traced(desk, name, &words)?);
-    }
-    rows.extend(served(desk)?);
-    Ok(rows)
+/// sort(1).
+pub(super) fn sort(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let lines = lines(desk, SORTED)?;
+    traced(desk, "sort", &["sort", "-o", "/dev/null", &lines])
 }
 
-/// 50,000 lines in random order, 750 kB: lackey takes many minutes for more.
-fn write_lines(path: &Path) -> Result<()> {
+/// An interpreter.
+pub(super) fn python(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let program = "print(sum(i * i for i in range(200000)))";
+    traced(desk, "python3", &["python3", "-S", "-c", program])
+}
+
+/// Two threads.
+pub(super) fn xz(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let lines = lines(desk, COMPRESSED)?;
+    traced(desk, "xz of two threads", &["xz", "-T2", "--block-size=16384", "-k", "-c", &lines])
+}
+
+/// A file of so many lines of 14 digits in random order.
+fn lines(desk: &Desk<'_>, count: usize) -> Result<String> {
     let mut state = 1u64;
     let mut line = |_| {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         format!("{:014x}\n", state >> 8)
     };
-    fs::write(path, (0..50_000).map(&mut line).collect::<String>()).at(path.display())
+    let path = desk.work.join(format!("lines-{count}.txt"));
+    fs::write(&path, (0..count).map(&mut line).collect::<String>()).at(path.display())?;
+    text(&path).map(str::to_owned)
 }
 
 fn program(words: &[String], parts: &[&str]) -> Program {
@@ -84,7 +84,9 @@ fn records(outcome: Option<Outcome>) -> (f64, f64) {
     (of("records"), of("records_lost"))
 }
 
-fn traced(desk: &Desk<'_>, name: &str, words: &[String]) -> Result<Vec<Row>> {
+fn traced(desk: &Desk<'_>, name: &str, words: &[&str]) -> Result<Vec<Row>> {
+    fast_plugin()?;
+    let words: &[String] = &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let out = desk.work.join("user");
     let seconds_of = |words: &[String]| -> Result<f64> {
         let begun = Instant::now();
@@ -119,7 +121,8 @@ const SECONDS: &str = "5";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// redis-server: requests a second by itself, emulated, traced, under lackey.
-fn served(desk: &Desk<'_>) -> Result<Vec<Row>> {
+pub(super) fn served(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    fast_plugin()?;
     let server = desk.work.join("redis-server");
     let _ = fs::remove_file(&server);
     // Debian's redis-check-rdb is the server, by another name.
