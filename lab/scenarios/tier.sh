@@ -40,7 +40,8 @@ start() {
 }
 # Misses of the whole machine by node, and pages of the server, second by second.
 misses() {
-    while :; do
+    rm -f /tmp/enough
+    while [ ! -e /tmp/enough ]; do
         echo "$(machine-probe count node0_misses) $(machine-probe count other_nodes_misses)"
         awk '{ for (i = 1; i <= NF; i++) { if ($i ~ /^N0=/) near += substr($i, 4); if ($i ~ /^N1=/) far += substr($i, 4) } }
             END { printf "{\"near\":%d,\"far\":%d}\n", near, far }' /proc/$pid/numa_maps >>"$1/resident.txt"
@@ -84,7 +85,8 @@ for policy in $policies; do
     fi
     phase "$first" "$out/first"
     phase "$second" "$out/second"
-    kill $misses
+    touch /tmp/enough
+    wait $misses
     if [ "$policy" = kernel ]; then
         echo 0 >/proc/sys/kernel/numa_balancing
         echo 0 >/sys/kernel/mm/numa/demotion_enabled

@@ -109,14 +109,16 @@ fn qos(desk: &Desk<'_>) -> Result<Vec<Row>> {
     for (phase, bar) in [("free", Bar::None), ("held", Bar::Most(1.1))] {
         let path = out.join(format!("stores-{phase}.txt"));
         let text = fs::read_to_string(&path).at(path.display())?;
-        let rate = stored(&text).ok_or_else(|| broken(format!("{} is no figure", path.display())))?;
+        let rate =
+            stored(&text).ok_or_else(|| broken(format!("{} is no figure", path.display())))?;
         let what = format!("neighbour {phase}: its stores a second over its cap");
         rows.push(row(name(&what), rate / (cap * f64::from(1 << 20)), "ratio", bar, command));
     }
     let account = json(&out.join("qos.jsonl"))?;
-    for (what, pointer) in
-        [("notifications", "/tenants/0/notifications"), ("CPUs of the neighbour at least", "/tenants/0/least_cpus")]
-    {
+    for (what, pointer) in [
+        ("notifications", "/tenants/0/notifications"),
+        ("CPUs of the neighbour at least", "/tenants/0/least_cpus"),
+    ] {
         rows.push(row(name(what), number(&account, pointer)?, "", Bar::None, command));
     }
     let cpu = number(&account, "/cpu")? * 100.0;

@@ -14,10 +14,8 @@ use crate::machine::bench::{boot, command_of};
 use crate::progress::say;
 use crate::scenario::Scenario;
 
-const CHAPTERS: &[Chapter] = &[
-    Chapter { name: "redis", measure: redis },
-    Chapter { name: "memcached", measure: memcached },
-];
+const CHAPTERS: &[Chapter] =
+    &[Chapter { name: "redis", measure: redis }, Chapter { name: "memcached", measure: memcached }];
 
 /// All that work live, and the kernel's own. HeMem leaves mappings below 1 GB alone unless told.
 const POLICIES: &[&str] = &[
@@ -72,7 +70,10 @@ fn measure(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
         Ok(found.ok_or_else(|| broken(format!("{name} did not run")))?.1.second.rate)
     };
     let bases = [("static", base("static")?), ("the kernel's", base("kernel")?)];
-    Ok(runs.iter().flat_map(|(policy, run)| run.rows((server, policy), hot, &bases, &command)).collect())
+    Ok(runs
+        .iter()
+        .flat_map(|(policy, run)| run.rows((server, policy), hot, &bases, &command))
+        .collect())
 }
 
 /// Bytes of the values that are hot at one time.
@@ -230,7 +231,12 @@ impl Run {
             rows.push(row(name(what), value, unit, bar, command));
         };
         for (phase, when) in [(&self.first, "start"), (&self.second, "shift")] {
-            add(&format!("reads a second, last {LATE} s after {when}"), phase.rate, "1/s", Bar::None);
+            add(
+                &format!("reads a second, last {LATE} s after {when}"),
+                phase.rate,
+                "1/s",
+                Bar::None,
+            );
             add(&format!("P95 of sixteen reads after {when}"), phase.p95_us, "µs", Bar::None);
             let times = [(phase.over_time[0], "at"), (phase.over_time[1], "half way after")];
             for (share, word) in times {
@@ -244,7 +250,12 @@ impl Run {
                 add(&what, share, "share", bar(Bar::Least(0.95)));
             }
         }
-        add("misses answered by node 0, whole machine, at the end", self.misses, "share", Bar::None);
+        add(
+            "misses answered by node 0, whole machine, at the end",
+            self.misses,
+            "share",
+            Bar::None,
+        );
         let sets = (self.promoted / (2.0 * hot), "promoted, of both hot sets");
         add(sets.1, sets.0, "ratio", bar(Bar::Most(1.2)));
         for (what, bytes) in
@@ -287,9 +298,8 @@ fn resident(path: &Path) -> Result<Vec<(f64, f64)>> {
 /// Node 0's share of misses over the last seconds. A line has the counts of node 0 and of the others.
 fn misses(path: &Path) -> Result<f64> {
     let text = fs::read_to_string(path).at(path.display())?;
-    let count = |word: &str| -> Option<f64> {
-        serde_json::from_str::<Value>(word).ok()?["count"].as_f64()
-    };
+    let count =
+        |word: &str| -> Option<f64> { serde_json::from_str::<Value>(word).ok()?["count"].as_f64() };
     let pair = |line: &str| {
         let (near, far) = line.split_once("} ")?;
         Some((count(&format!("{near}}}"))?, count(far)?))
@@ -309,13 +319,17 @@ fn misses(path: &Path) -> Result<f64> {
 /// # Errors
 /// Something does not hold.
 pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
-    let text = |key: &str| scenario.set.get(key).and_then(|value| value.as_str()).unwrap_or_default();
+    let text =
+        |key: &str| scenario.set.get(key).and_then(|value| value.as_str()).unwrap_or_default();
     let keys = scenario.set.get("keys").and_then(toml::Value::as_integer).unwrap_or(0) as f64;
     for policy in text("policies").split_whitespace() {
         let dir = out.join(policy);
         let run = Run::read(&dir)?;
         if run.checked < keys {
-            return Err(broken(format!("{policy}: {} of {keys} values were read back", run.checked)));
+            return Err(broken(format!(
+                "{policy}: {} of {keys} values were read back",
+                run.checked
+            )));
         }
         if policy == "kernel" || policy == "static" {
             continue;
@@ -385,7 +399,9 @@ mod tests {
         assert_eq!((run.misses, run.promoted, run.failed), (0.75, 4096.0, 8192.0));
         let bases = [("static", 104.0), ("the kernel's", 416.0)];
         let rows = run.rows(("redis", "hot_region"), 4096.0, &bases, "x");
-        let held = |what: &str| rows.iter().find(|row| row.name.contains(what)).map(|row| (row.value, row.holds));
+        let held = |what: &str| {
+            rows.iter().find(|row| row.name.contains(what)).map(|row| (row.value, row.holds))
+        };
         assert_eq!(held("promoted, of both"), Some((0.5, true)));
         assert_eq!(held("over static"), Some((2.0, true)));
         assert_eq!(held("over the kernel's"), Some((0.5, false)));
@@ -417,7 +433,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         run(dir.path());
         fs::remove_file(dir.path().join("account.json")).unwrap();
-        let counts = |up: u64| format!("pgpromote_success {up}\npgdemote_kswapd 1\npgdemote_direct {up}\n");
+        let counts =
+            |up: u64| format!("pgpromote_success {up}\npgdemote_kswapd 1\npgdemote_direct {up}\n");
         file(dir.path(), "vmstat-before.txt", &counts(5));
         file(dir.path(), "vmstat-after.txt", &counts(8));
         let run = Run::read(dir.path()).unwrap();

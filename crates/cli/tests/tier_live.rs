@@ -72,7 +72,10 @@ fn mistakes_in_a_configuration_are_told_with_their_place() {
     let file = dir.path().join("tier.toml");
     for (text, cause) in [
         ("policy = \"static\"\n[limits]\nspeed = 1\n", "line 3: unknown field `speed`"),
-        ("policy = \"static\"\n[tiers]\nnodes = [[0], [777]]\n", "memory node 777: it is not there"),
+        (
+            "policy = \"static\"\n[tiers]\nnodes = [[0], [777]]\n",
+            "memory node 777: it is not there",
+        ),
         ("policy = \"static\"\n[tiers]\nnodes = [[0], [0]]\n", "it is in two tiers"),
         ("policy = \"static\"\n[limits]\nbytes_per_second = \"0\"\n", "2 MiB moves whole"),
     ] {
