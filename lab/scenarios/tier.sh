@@ -3,6 +3,7 @@ mkdir -p /etc /tmp/node0
 echo root:x:0:0::/:/bin/sh >/etc/passwd # memcached insists on somebody to run as
 echo 4194304 >/proc/sys/net/core/wmem_default
 insmod /lab/tierscope.ko
+insmod /lab/tierscope_device.ko
 # Whoever else clears ACCESSED bits, or moves pages, does so when it is its turn.
 echo 0 >/proc/sys/kernel/numa_balancing
 echo 0 >/sys/kernel/mm/lru_gen/enabled
@@ -37,10 +38,13 @@ start() {
         sleep 0.1
     done
 }
-# Misses of the whole machine by node, second by second.
+# Misses of the whole machine by node, and pages of the server, second by second.
 misses() {
-    while :; do
+    rm -f /tmp/enough
+    while [ ! -e /tmp/enough ]; do
         echo "$(machine-probe count node0_misses) $(machine-probe count other_nodes_misses)"
+        awk '{ for (i = 1; i <= NF; i++) { if ($i ~ /^N0=/) near += substr($i, 4); if ($i ~ /^N1=/) far += substr($i, 4) } }
+            END { printf "{\"near\":%d,\"far\":%d}\n", near, far }' /proc/$pid/numa_maps >>"$1/resident.txt"
         sleep 1
     done
 }
@@ -64,8 +68,10 @@ for policy in $policies; do
     umount /tmp/node0
     rm -f /tmp/places
     [ "$dialect" != redis ] || redis-load places $data --pid $pid -o /tmp/places
-    machine-probe switch flush >/dev/null
-    misses >"$out/misses.txt" &
+    parts=flush
+    case $policy in hemem* | memtis*) parts="flush tlb" ;; esac
+    machine-probe switch $parts >/dev/null
+    misses "$out" >"$out/misses.txt" &
     misses=$!
     tier=
     if [ "$policy" = kernel ]; then
@@ -79,7 +85,8 @@ for policy in $policies; do
     fi
     phase "$first" "$out/first"
     phase "$second" "$out/second"
-    kill $misses
+    touch /tmp/enough
+    wait $misses
     if [ "$policy" = kernel ]; then
         echo 0 >/proc/sys/kernel/numa_balancing
         echo 0 >/sys/kernel/mm/numa/demotion_enabled
@@ -98,4 +105,5 @@ for policy in $policies; do
     kill $pid
     wait $pid || true
 done
+rmmod tierscope_device
 rmmod tierscope

@@ -22,6 +22,7 @@ pub mod kernels;
 pub mod machine;
 pub mod modules_dep;
 pub mod paths;
+pub mod place;
 pub mod progress;
 pub mod run;
 pub mod scenario;

@@ -9,6 +9,7 @@ use crate::kbuild;
 use crate::kernels::Matrix;
 use crate::machine;
 use crate::paths;
+use crate::place;
 use crate::progress::say;
 use crate::run::{self, Options};
 use crate::scenario::Scenario;
@@ -48,6 +49,8 @@ pub struct Case {
     pub simulated: bool,
     /// Whether the checks of an instrumented machine must hold.
     pub machine: bool,
+    /// Whether the checks of a run of policies must hold.
+    pub place: bool,
     /// Least precision and recall of telescope guided against the toucher's truth.
     pub compare: Option<f64>,
 }
@@ -104,6 +107,9 @@ impl Case {
         }
         if self.machine {
             machine::check(&done.out)?;
+        }
+        if self.place {
+            place::check(&done.out, &scenario)?;
         }
         if self.simulated {
             sim::check(&done.out, &scenario)?;

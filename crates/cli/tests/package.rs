@@ -53,6 +53,26 @@ fn the_services_command_line_is_understood() {
     assert_eq!(args.output.as_deref(), Some(Path::new(settings["STATE_DIRECTORY"])));
 }
 
+#[test]
+fn the_tiering_services_command_lines_are_understood() {
+    let unit = read("packaging/tierscope-tier@.service");
+    let conf = read("packaging/default.conf");
+    let target = settings(&conf)["TARGET"].to_owned();
+    let file = root().join("packaging/default.toml").display().to_string();
+    for key in ["ExecStart=", "ExecStartPre="] {
+        let line = unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        let line = line.replace("$TARGET", &target).replace("/etc/tierscope/%i.toml", &file);
+        let args::Command::Tier(args) =
+            args::parse(line.split(' ').map(Into::into)).unwrap().command
+        else {
+            panic!("it places memory")
+        };
+        assert_eq!(args.check, key == "ExecStartPre=");
+        let config = tierscope_cli::tier::config::Config::load(&args.config.unwrap()).unwrap();
+        assert_eq!(config.policy.as_deref(), Some("hot_region"));
+    }
+}
+
 fn install(dest: &Path, uninstall: bool) {
     let built = Path::new(env!("CARGO_BIN_EXE_tierscope-assets")).parent().unwrap();
     let mut command = Command::new(root().join("scripts/install"));
@@ -85,8 +105,10 @@ fn what_is_installed_is_removed_again() {
     let installed = files(dest.path());
     for file in [
         "etc/tierscope/default.conf",
+        "etc/tierscope/default.toml",
         "opt/scope/bin/tierscope",
         "opt/scope/lib/systemd/system/tierscope@.service",
+        "opt/scope/lib/systemd/system/tierscope-tier@.service",
         "opt/scope/share/bash-completion/completions/tierscope",
         "opt/scope/share/fish/vendor_completions.d/tierscope.fish",
         "opt/scope/share/man/man1/tierscope-serve.1.gz",

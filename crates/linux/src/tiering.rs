@@ -13,8 +13,10 @@ use crate::places::Places;
 pub use crate::tiers::TierConfig;
 use crate::tiers::find;
 
-/// Pressure and free memory are read no more often than this.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Pressure and free memory are read no more often than this, …
+const PAUSE: Duration = Duration::from_millis(100);
+/// … and watermarks than this: where there are many CPUs, zoneinfo is long.
+const MARKS: Duration = Duration::from_secs(10);
 
 /// The machine's side of tiering.
 pub(crate) struct Tiering {
@@ -24,6 +26,8 @@ pub(crate) struct Tiering {
     zones: PathBuf,
     layout: Layout,
     known: Pressure,
+    /// Low and high watermark of each tier, and when they were read.
+    marks: (Vec<(u64, u64)>, Option<Time>),
     refreshed: Option<Time>,
     read: Option<Time>,
 }
@@ -59,6 +63,7 @@ impl Tiering {
             zones,
             layout,
             known: Pressure::default(),
+            marks: (Vec::new(), None),
             refreshed: None,
             read: None,
         };
@@ -97,14 +102,24 @@ impl Tiering {
     }
 
     fn read_pressure(&mut self) -> Pressure {
-        let text = fs::read_to_string(&self.zones).unwrap_or_default();
-        let of = |(number, nodes): (u8, &Vec<(Node, u64)>)| {
-            let marks = nodes.iter().map(|(node, _)| watermarks(&text, *node));
-            let (low, high) = marks.fold((0, 0), |sum, mark| (sum.0 + mark.0, sum.1 + mark.1));
+        let now = self.kernel.now();
+        if self.marks.1.is_none_or(|read| now.since(read) >= MARKS) {
+            self.marks = (self.read_marks(), Some(now));
+        }
+        let of = |(number, (low, high)): (u8, &(u64, u64))| {
             let tier = Tier(number);
-            TierPressure { tier, free: self.places.free(tier), low, high }
+            TierPressure { tier, free: self.places.free(tier), low: *low, high: *high }
         };
-        let tiers = (0..).zip(&self.layout.tiers).map(of).collect();
+        let tiers = (0..).zip(&self.marks.0).map(of).collect();
         Pressure { tiers, stalled: self.kernel.stalled().unwrap_or(0.0) }
+    }
+
+    fn read_marks(&self) -> Vec<(u64, u64)> {
+        let text = fs::read_to_string(&self.zones).unwrap_or_default();
+        let of = |nodes: &Vec<(Node, u64)>| {
+            let marks = nodes.iter().map(|(node, _)| watermarks(&text, *node));
+            marks.fold((0, 0), |sum, mark| (sum.0 + mark.0, sum.1 + mark.1))
+        };
+        self.layout.tiers.iter().map(of).collect()
     }
 }

@@ -72,7 +72,7 @@ fn done(
 }
 
 /// What runs a scenario so.
-pub(super) fn command_of(name: &str, set: &str) -> String {
+pub(crate) fn command_of(name: &str, set: &str) -> String {
     format!("lab run {name} --set '{set}'")
 }
 

@@ -183,3 +183,57 @@ fn wait(shared: &Shared, time: Option<Duration>) {
     };
     drop(shared.bell.wait_timeout(desk, time));
 }
+
+#[cfg(test)]
+mod tests {
+    use tierscope_core::{ActionId, ActionKind, Node, SpaceId, Tier};
+
+    use super::kernel::Member;
+    use super::*;
+    use crate::proc::Proc;
+
+    /// A node that no machine has.
+    const NOWHERE: Node = Node(1000);
+
+    /// Orders a page of our own to a tier; what became of it.
+    fn order(mover: &mut LiveMover, id: u64, tier: u8, at: u64) -> Outcome {
+        let range = Range::new(SpaceId(0), at, at + 4096);
+        let kind = ActionKind::Move(Tier(tier));
+        let action = Action { id: ActionId(id), after: None, range, kind };
+        mover.submit(&[action], Budget { bytes: u64::MAX }).unwrap();
+        let mut out = Vec::new();
+        while out.is_empty() {
+            mover.poll(&mut out).unwrap();
+            thread::yield_now();
+        }
+        out.remove(0)
+    }
+
+    // The running kernel and a thread: a page that is where it is to be, and one whose node is not there.
+    #[test]
+    fn the_running_kernel_is_asked() {
+        let pid = std::process::id();
+        let started = Proc::default().stat(pid).unwrap().unwrap().started;
+        let roll = Roll::default();
+        roll.lock().unwrap().push(Member { space: SpaceId(0), pid, started });
+        let data = vec![1u8; 2 * 4096];
+        let at = (data.as_ptr() as u64 + 4095) & !4095;
+        let mut node = [-1];
+        let mut kernel = RunningKernel::new(Roll::clone(&roll));
+        if kernel.locate(pid, &[at], &mut node).is_err() {
+            eprintln!("skipped: the kernel has no NUMA");
+            return;
+        }
+        let here = Node(u32::try_from(node[0]).unwrap());
+        let layout = Layout { tiers: vec![vec![(here, 0)], vec![(NOWHERE, 0)]] };
+        let mut mover = LiveMover::start(roll, layout, Limits::default()).unwrap();
+        let stayed = order(&mut mover, 0, 0, at);
+        assert_eq!((stayed.done, stayed.failed, stayed.why), (0, 0, None));
+        assert_eq!(order(&mut mover, 1, 1, at).failed, 4096);
+        let slow = Limits { bytes_per_second: 1, ..Limits::default() };
+        assert!(mover.handle().set_limits(slow).is_err());
+        let (account, _) = mover.finish();
+        assert_eq!((account.already, account.failed[&Cause::Offline]), (4096, 4096));
+        assert!(account.adds_up());
+    }
+}

@@ -54,7 +54,7 @@ impl Repeats {
 
     /// Whether a second lies within the span. A piece of a second counts as a whole one.
     fn counts(&self, second: u64, now: Time) -> bool {
-        second > 0 && second.saturating_add(self.span.as_secs()) >= now.0 / SECOND + 1
+        second > 0 && second.saturating_add(self.span.as_secs()) > now.0 / SECOND
     }
 
     /// What it would be to move the page at `at`.

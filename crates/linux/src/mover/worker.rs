@@ -34,6 +34,9 @@ pub(crate) struct Desk {
     pub(crate) stop: bool,
 }
 
+/// Lets somebody at the desk for a moment.
+pub(crate) type AtDesk<'a> = dyn Fn(&mut dyn FnMut(&mut Desk)) + 'a;
+
 /// What to do after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -114,7 +117,7 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Does one batch, or says why not. `desk` hands out the desk for a moment.
-    pub(crate) fn step(&mut self, desk: &dyn Fn(&mut dyn FnMut(&mut Desk))) -> Next {
+    pub(crate) fn step(&mut self, desk: &AtDesk<'_>) -> Next {
         let (mut stop, mut budget) = (false, 0);
         desk(&mut |desk| {
             if std::mem::take(&mut desk.changed) {
@@ -145,13 +148,7 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Writes down what a step did; a job that is not over goes on with the next step.
-    fn tell(
-        &mut self,
-        job: Job,
-        from: u64,
-        batch: &Account,
-        desk: &dyn Fn(&mut dyn FnMut(&mut Desk)),
-    ) {
+    fn tell(&mut self, job: Job, from: u64, batch: &Account, desk: &AtDesk<'_>) {
         let over = job.from >= job.action.range.end;
         let outcome = over.then(|| job.outcome(self.kernel.now()));
         desk(&mut |desk| {

@@ -1,0 +1,443 @@
+//! Policies that place the memory of real servers on an instrumented machine: `make bench-place`, in
+//! target/bench/place.json, and what a run of the scenario `tier` must show.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::bench::{Bar, Row, row};
+use crate::chapters::{self, Chapter, Desk, number};
+use crate::error::{Context, Error, Kind, Result};
+use crate::kernels::Matrix;
+use crate::machine::bench::{boot, command_of};
+use crate::progress::say;
+use crate::scenario::Scenario;
+
+const CHAPTERS: &[Chapter] =
+    &[Chapter { name: "redis", measure: redis }, Chapter { name: "memcached", measure: memcached }];
+
+/// All that work live, and the kernel's own. HeMem leaves mappings below 1 GB alone unless told.
+const POLICIES: &[&str] = &[
+    "static",
+    "kernel",
+    "hot_region",
+    "hot_region:share=0.25",
+    "multi_clock",
+    "nimble-selection",
+    "nimble",
+    "hemem:least=2MiB",
+    "memtis",
+];
+/// What must hold of what the issue holds to a bar.
+const JUDGED: &str = "hot_region";
+/// Reads of an interval begin a phase or end it; what is compared are the last so many.
+const LATE: usize = 10;
+
+/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+///
+/// # Errors
+/// A chapter could not be measured; the others were.
+pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
+    chapters::run("place", CHAPTERS, matrix, only)
+}
+
+fn redis(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    measure(desk, "redis")
+}
+
+fn memcached(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    measure(desk, "memcached")
+}
+
+/// All policies, one after the other in one machine.
+fn measure(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
+    let policies = format!("policies={}", POLICIES.join(" "));
+    let set = format!("server={server}");
+    let mut hot = 0.0;
+    let out = boot(desk, "tier", &format!("-{server}"), |scenario| {
+        [&policies, &set].into_iter().try_for_each(|assignment| scenario.assign(assignment))?;
+        hot = hot_bytes(scenario)?;
+        Ok(())
+    })?;
+    let command = format!("{} --set '{policies}'", command_of("tier", &set));
+    let runs: Vec<(&str, Run)> = POLICIES
+        .iter()
+        .map(|policy| Ok((*policy, Run::read(&out.join(policy))?)))
+        .collect::<Result<_>>()?;
+    let base = |name: &str| -> Result<f64> {
+        let found = runs.iter().find(|(policy, _)| *policy == name);
+        Ok(found.ok_or_else(|| broken(format!("{name} did not run")))?.1.second.rate)
+    };
+    let bases = [("static", base("static")?), ("the kernel's", base("kernel")?)];
+    Ok(runs
+        .iter()
+        .flat_map(|(policy, run)| run.rows((server, policy), hot, &bases, &command))
+        .collect())
+}
+
+/// Bytes of the values that are hot at one time.
+fn hot_bytes(scenario: &Scenario) -> Result<f64> {
+    let of = |key: &str| -> Result<f64> {
+        let value = scenario.set.get(key);
+        let number = value.and_then(|v| v.as_float().or(v.as_integer().map(|n| n as f64)));
+        number.ok_or_else(|| broken(format!("the scenario has no number {key}")))
+    };
+    Ok(of("keys")? * of("value_bytes")? * of("hot_keys")?)
+}
+
+fn broken(cause: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Job, "placement", cause)
+}
+
+fn json(path: &Path) -> Result<Value> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    serde_json::from_str(&text).map_err(|e| broken(format!("{}: {e}", path.display())))
+}
+
+fn lines(path: &Path) -> Result<Vec<Value>> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    let parse = |line: &str| {
+        serde_json::from_str(line).map_err(|e| broken(format!("{}: {e}", path.display())))
+    };
+    text.lines().map(parse).collect()
+}
+
+/// The end of a phase.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Phase {
+    /// Reads a second.
+    rate: f64,
+    p95_us: f64,
+    /// Share of the hot values on node 0; of memcached's nobody knows where they are.
+    share: Option<f64>,
+    /// Bytes of them on node 0, second by second.
+    over_time: [Option<f64>; 2],
+}
+
+impl Phase {
+    fn read(dir: &Path, name: &str) -> Result<Self> {
+        let load = json(&dir.join(format!("{name}.json")))?;
+        let intervals = load["intervals"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let late = &intervals[intervals.len().saturating_sub(LATE + 1)..];
+        let (Some(first), Some(last)) = (late.first(), late.last()) else {
+            return Err(broken(format!("{name}: nothing was read")));
+        };
+        let seconds = number(last, "/at")? - number(first, "/at")?;
+        let reads: f64 = late[1..].iter().filter_map(|part| part["operations"].as_f64()).sum();
+        let mut p95: Vec<f64> = late.iter().filter_map(|part| part["p95_us"].as_f64()).collect();
+        p95.sort_unstable_by(f64::total_cmp);
+        let nodes = dir.join(format!("{name}-nodes.txt"));
+        let shares: Vec<f64> = match nodes.exists() {
+            true => lines(&nodes)?.iter().filter_map(share_on_node_0).collect(),
+            false => Vec::new(),
+        };
+        Ok(Self {
+            rate: reads / seconds,
+            p95_us: p95[p95.len() / 2],
+            share: shares.last().copied(),
+            over_time: [shares.first().copied(), shares.get(shares.len() / 2).copied()],
+        })
+    }
+}
+
+fn share_on_node_0(line: &Value) -> Option<f64> {
+    let nodes = line["nodes"].as_object()?;
+    let all: f64 = nodes.values().filter_map(Value::as_f64).sum();
+    let fast = nodes.get("0").and_then(Value::as_f64).unwrap_or(0.0);
+    (all > 0.0).then_some(fast / all)
+}
+
+/// A policy's run.
+#[derive(Clone, Debug, PartialEq)]
+struct Run {
+    first: Phase,
+    second: Phase,
+    promoted: f64,
+    demoted: f64,
+    failed: f64,
+    /// Share of the machine's cache misses that node 0 answered, in the last seconds of both phases.
+    misses: f64,
+    /// Values that were read back whole.
+    checked: f64,
+    /// The policy's share of a CPU.
+    cpu: Option<f64>,
+    /// Pages of the server on node 0 and elsewhere, second by second.
+    resident: Vec<(f64, f64)>,
+}
+
+/// Seconds after which a share that is asked for is held.
+const SETTLED: usize = 20;
+
+/// The share that a policy's line asks for.
+fn asked_share(policy: &str) -> Option<f64> {
+    policy.split([':', ',']).find_map(|word| word.strip_prefix("share=")?.parse().ok())
+}
+
+impl Run {
+    fn read(dir: &Path) -> Result<Self> {
+        let (mut promoted, mut demoted, mut failed, mut cpu) = (0.0, 0.0, 0.0, None);
+        let account = dir.join("account.json");
+        if account.exists() {
+            let told = json(&account)?;
+            if told["account"]["adds_up"] != Value::Bool(true) {
+                return Err(broken(format!("{}: the account does not add up", dir.display())));
+            }
+            promoted = number(&told, "/account/promoted")?;
+            demoted = number(&told, "/account/demoted")?;
+            let causes = told["account"]["failed"].as_object().into_iter().flatten();
+            failed = causes.filter_map(|(_, bytes)| bytes.as_f64()).sum();
+            cpu = told["profiler_cpu_share"].as_f64();
+        } else {
+            let count = |name: &str| -> Result<f64> {
+                let of = |when: &str| vmstat(&dir.join(format!("vmstat-{when}.txt")), name);
+                Ok((of("after")? - of("before")?) * 4096.0)
+            };
+            promoted += count("pgpromote_success")?;
+            demoted += count("pgdemote_kswapd")? + count("pgdemote_direct")?;
+        }
+        Ok(Self {
+            first: Phase::read(dir, "first")?,
+            second: Phase::read(dir, "second")?,
+            promoted,
+            demoted,
+            failed,
+            misses: misses(&dir.join("misses.txt"))?,
+            checked: number(&json(&dir.join("check.json"))?, "/checked")?,
+            cpu,
+            resident: resident(&dir.join("resident.txt"))?,
+        })
+    }
+
+    /// By how much the share of the server's pages on node 0 was off at most, once it had settled.
+    fn off(&self, share: f64) -> Option<f64> {
+        let settled = self.resident.iter().skip(SETTLED);
+        let off = settled.map(|(near, far)| (near / (near + far).max(1.0) - share).abs());
+        off.max_by(f64::total_cmp)
+    }
+
+    fn rows(
+        &self,
+        (server, policy): (&str, &str),
+        hot: f64,
+        bases: &[(&str, f64)],
+        command: &str,
+    ) -> Vec<Row> {
+        let judged = policy == JUDGED;
+        let bar = |bar: Bar| if judged { bar } else { Bar::None };
+        let name = |what: &str| format!("{server}: {policy}: {what}");
+        let mut rows = Vec::new();
+        let mut add = |what: &str, value: f64, unit: &str, bar: Bar| {
+            rows.push(row(name(what), value, unit, bar, command));
+        };
+        for (phase, when) in [(&self.first, "start"), (&self.second, "shift")] {
+            add(
+                &format!("reads a second, last {LATE} s after {when}"),
+                phase.rate,
+                "1/s",
+                Bar::None,
+            );
+            add(&format!("P95 of sixteen reads after {when}"), phase.p95_us, "µs", Bar::None);
+            let times = [(phase.over_time[0], "at"), (phase.over_time[1], "half way after")];
+            for (share, word) in times {
+                if let Some(share) = share {
+                    let what = format!("hot bytes on node 0 {word} {when}");
+                    add(&what, share, "share", Bar::None);
+                }
+            }
+            if let Some(share) = phase.share {
+                let what = format!("hot bytes on node 0 30 s after {when}");
+                add(&what, share, "share", bar(Bar::Least(0.95)));
+            }
+        }
+        add(
+            "misses answered by node 0, whole machine, at the end",
+            self.misses,
+            "share",
+            Bar::None,
+        );
+        let sets = (self.promoted / (2.0 * hot), "promoted, of both hot sets");
+        add(sets.1, sets.0, "ratio", bar(Bar::Most(1.2)));
+        for (what, bytes) in
+            [("promoted", self.promoted), ("demoted", self.demoted), ("not moved", self.failed)]
+        {
+            add(what, bytes / f64::from(1 << 20), "MiB", Bar::None);
+        }
+        for (base, rate) in bases {
+            let what = format!("reads a second after shift, over {base}");
+            add(&what, self.second.rate / rate, "ratio", bar(Bar::Least(1.0)));
+        }
+        if let Some(off) = asked_share(policy).and_then(|share| self.off(share)) {
+            add("share of its pages on node 0, off at most", 100.0 * off, "points", Bar::Most(1.0));
+        }
+        if let Some(cpu) = self.cpu {
+            add("CPU of tierscope", 100.0 * cpu, "%", Bar::None);
+        }
+        add("values read back whole in the end", self.checked, "values", Bar::Least(1.0));
+        rows
+    }
+}
+
+/// A count of `/proc/vmstat`.
+fn vmstat(path: &Path, name: &str) -> Result<f64> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    line.ok_or_else(|| broken(format!("{}: no {name}", path.display())))
+}
+
+fn resident(path: &Path) -> Result<Vec<(f64, f64)>> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    // The last line may be cut: who writes is ended.
+    let pair = |line: &str| {
+        let value: Value = serde_json::from_str(line).ok()?;
+        Some((value["near"].as_f64()?, value["far"].as_f64()?))
+    };
+    Ok(text.lines().filter_map(pair).collect())
+}
+
+/// Node 0's share of misses over the last seconds. A line has the counts of node 0 and of the others.
+fn misses(path: &Path) -> Result<f64> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    let count =
+        |word: &str| -> Option<f64> { serde_json::from_str::<Value>(word).ok()?["count"].as_f64() };
+    let pair = |line: &str| {
+        let (near, far) = line.split_once("} ")?;
+        Some((count(&format!("{near}}}"))?, count(far)?))
+    };
+    let counts: Vec<(f64, f64)> = text.lines().filter_map(pair).collect();
+    let late = &counts[counts.len().saturating_sub(LATE + 1)..];
+    let (Some(first), Some(last)) = (late.first(), late.last()) else {
+        return Err(broken(format!("{}: no counts", path.display())));
+    };
+    let (near, far) = (last.0 - first.0, last.1 - first.1);
+    Ok(near / (near + far).max(1.0))
+}
+
+/// Holds what a run of one policy left in `out` against what must be: pages moved, the account adds up, the
+/// policy stopped when told to and left the server as it was, and every value is whole.
+///
+/// # Errors
+/// Something does not hold.
+pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
+    let text =
+        |key: &str| scenario.set.get(key).and_then(|value| value.as_str()).unwrap_or_default();
+    let keys = scenario.set.get("keys").and_then(toml::Value::as_integer).unwrap_or(0) as f64;
+    for policy in text("policies").split_whitespace() {
+        let dir = out.join(policy);
+        let run = Run::read(&dir)?;
+        if run.checked < keys {
+            return Err(broken(format!(
+                "{policy}: {} of {keys} values were read back",
+                run.checked
+            )));
+        }
+        if policy == "kernel" || policy == "static" {
+            continue;
+        }
+        let ended = &json(&dir.join("account.json"))?["ended"];
+        if ended != "stopped" {
+            return Err(broken(format!("{policy} ended by {ended}, not by being stopped")));
+        }
+        let share = run.first.share.unwrap_or(0.0);
+        if run.promoted == 0.0 || share <= run.first.over_time[0].unwrap_or(0.0) {
+            return Err(broken(format!(
+                "{policy} promoted {} bytes, and {share:.2} of the hot values are on node 0",
+                run.promoted
+            )));
+        }
+        say(format!(
+            "{policy}: {:.0} MiB up, {:.0} down; {:.2} and {:.2} of the hot values on node 0",
+            run.promoted / f64::from(1 << 20),
+            run.demoted / f64::from(1 << 20),
+            share,
+            run.second.share.unwrap_or(0.0),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(dir: &Path, name: &str, text: &str) {
+        fs::write(dir.join(name), text).unwrap();
+    }
+
+    /// A run of twelve seconds a phase with 160 reads in each, 240 from the sixth on.
+    fn run(dir: &Path) {
+        let interval = |n: u64| {
+            let operations = if n > 6 { 240 } else { 160 };
+            format!("{{\"at\":{n}.0,\"operations\":{operations},\"p95_us\":{}.0}}", 100 + n)
+        };
+        let intervals: Vec<String> = (1..=12).map(interval).collect();
+        let load = format!("{{\"operations\":1,\"intervals\":[{}]}}", intervals.join(","));
+        let nodes = "{\"at\":0.0,\"nodes\":{\"1\":100}}\n{\"at\":1.0,\"nodes\":{\"0\":60,\"1\":40}}\n\
+                     {\"at\":2.0,\"nodes\":{\"0\":96,\"1\":4}}\n";
+        for phase in ["first", "second"] {
+            file(dir, &format!("{phase}.json"), &load);
+            file(dir, &format!("{phase}-nodes.txt"), nodes);
+        }
+        let miss = |n: u64| format!("{{\"count\":{}}} {{\"count\":{}}}\n", 30 * n, 10 * n);
+        file(dir, "misses.txt", &(0..15).map(miss).collect::<String>());
+        let pages = |n: u64| format!("{{\"near\":{},\"far\":{}}}\n", 20 + n / 5, 80 - n / 5);
+        file(dir, "resident.txt", &(0..30).map(pages).collect::<String>());
+        file(dir, "check.json", "{\"checked\":100,\"bytes\":9}");
+        let account = "{\"ended\":\"stopped\",\"profiler_cpu_share\":0.02,\"account\":{\"adds_up\":true,\
+                       \"promoted\":4096,\"demoted\":0,\"failed\":{\"busy\":8192}}}";
+        file(dir, "account.json", account);
+    }
+
+    #[test]
+    fn files_of_a_run_become_figures() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path());
+        let run = Run::read(dir.path()).unwrap();
+        // Seconds 3 to 12 of the phase: four of 160 and six of 240.
+        assert_eq!((run.first.rate, run.first.p95_us), (208.0, 107.0));
+        assert_eq!((run.first.share, run.first.over_time), (Some(0.96), [Some(0.0), Some(0.6)]));
+        assert_eq!((run.misses, run.promoted, run.failed), (0.75, 4096.0, 8192.0));
+        let bases = [("static", 104.0), ("the kernel's", 416.0)];
+        let rows = run.rows(("redis", "hot_region"), 4096.0, &bases, "x");
+        let held = |what: &str| {
+            rows.iter().find(|row| row.name.contains(what)).map(|row| (row.value, row.holds))
+        };
+        assert_eq!(held("promoted, of both"), Some((0.5, true)));
+        assert_eq!(held("over static"), Some((2.0, true)));
+        assert_eq!(held("over the kernel's"), Some((0.5, false)));
+        assert_eq!(held("30 s after shift"), Some((0.96, true)));
+    }
+
+    // From the twentieth second on 24 and 25 of 100 pages are near.
+    #[test]
+    fn a_share_is_judged_once_it_has_settled() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path());
+        let run = Run::read(dir.path()).unwrap();
+        assert!((run.off(0.25).unwrap() - 0.01).abs() < 1e-9);
+        assert_eq!(asked_share("hot_region:hits=3,share=0.25"), Some(0.25));
+        assert_eq!(asked_share("hot_region"), None);
+    }
+
+    #[test]
+    fn an_account_that_does_not_add_up_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path());
+        let text = fs::read_to_string(dir.path().join("account.json")).unwrap();
+        file(dir.path(), "account.json", &text.replace("true", "false"));
+        assert!(Run::read(dir.path()).unwrap_err().to_string().contains("does not add up"));
+    }
+
+    #[test]
+    fn the_kernel_tells_by_its_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path());
+        fs::remove_file(dir.path().join("account.json")).unwrap();
+        let counts =
+            |up: u64| format!("pgpromote_success {up}\npgdemote_kswapd 1\npgdemote_direct {up}\n");
+        file(dir.path(), "vmstat-before.txt", &counts(5));
+        file(dir.path(), "vmstat-after.txt", &counts(8));
+        let run = Run::read(dir.path()).unwrap();
+        assert_eq!((run.promoted, run.demoted), (3.0 * 4096.0, 3.0 * 4096.0));
+    }
+}
