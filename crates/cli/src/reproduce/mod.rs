@@ -5,7 +5,7 @@
 
 mod experiment;
 mod page;
-mod placement;
+pub(crate) mod placement;
 mod sensitivity;
 mod verdict;
 

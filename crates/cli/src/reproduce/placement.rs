@@ -1,6 +1,6 @@
 //! The papers' experiments on placement: policies side by side, and claims about them.
 //!
-//! Sensitivity is left to the reader (`tierscope sim tier FILE --set …`): a run takes minutes.
+//! Sensitivity is left to the reader (`tierscope sim tier NAME --set …`): a run takes minutes.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -184,6 +184,13 @@ pub(super) fn knows(name: &str) -> bool {
 /// Names that the command takes.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     std::iter::once(GROUP).chain(ALL.iter().map(|(name, _)| *name))
+}
+
+/// The experiment of that name, without its claims, as a file of its own would tell it.
+pub(crate) fn experiment_text(name: &str) -> Option<String> {
+    let (_, text) = ALL.iter().find(|(known, _)| *known == name)?;
+    let table: toml::Table = text.parse().ok()?;
+    toml::to_string(table.get("experiment")?).ok()
 }
 
 /// The experiments of these names.
@@ -376,6 +383,13 @@ mod tests {
                 plan.name
             );
         }
+    }
+
+    #[test]
+    fn an_experiment_stands_without_its_claims() {
+        let text = experiment_text("ycsb-a").expect("it is one of ours");
+        assert!(text.contains("memcached") && !text.contains("claim"), "{text}");
+        assert_eq!(experiment_text("alchemy"), None);
     }
 
     fn outcome(policy: &str, rate: f64) -> Outcome {

@@ -271,11 +271,11 @@ impl file::Machine {
             hardware.translation.levels = *levels.get_ref();
             hardware.translation.psc.retain(|cache| cache.level <= *levels.get_ref());
         }
-        if let (Some(sets), Some(llc)) = (&self.llc_sets, &mut hardware.llc) {
-            if !sets.get_ref().is_power_of_two() {
-                return Err((sets.span().start, "a slice has a power of two of sets".into()));
+        if let (Some(slices), Some(llc)) = (&self.llc_slices, &mut hardware.llc) {
+            if *slices.get_ref() == 0 {
+                return Err((slices.span().start, "a cache has at least one slice".into()));
             }
-            llc.sets = *sets.get_ref();
+            llc.slices = *slices.get_ref();
         }
         if !self.tier.is_empty() {
             let tiers = self.tier.iter().map(|table| table.get_ref().of(&hardware));

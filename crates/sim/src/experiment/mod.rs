@@ -23,7 +23,7 @@
 //! hardware = "xeon-gold-6238m"  # ready-made, or a file; this one unless told
 //! cpus = 2                      # as many as the processes have threads unless told
 //! levels = 4                    # of page tables; the hardware's unless told
-//! llc-sets = 64                 # of a slice of the last-level cache; the hardware's unless told
+//! llc-slices = 1                # of the last-level cache; the hardware's unless told
 //! memory-mode = false           # the first tier is a cache of the second
 //! flush = "5ms"                 # all TLBs are flushed so often; `never` unless told
 //! watermark-scale-factor = 10   # vm.watermark_scale_factor
@@ -418,19 +418,19 @@ every = 100
     fn policies_a_warm_up_and_a_smaller_cache() {
         let more = "seed = 7\npolicies = [\"static\", \"tpp\"]\nwarm-up = \"500ms\"";
         let text =
-            FULL.replacen("seed = 7", more, 1).replacen("levels", "llc-sets = 512\nlevels", 1);
+            FULL.replacen("seed = 7", more, 1).replacen("levels", "llc-slices = 3\nlevels", 1);
         let experiment = Experiment::parse("e", &text).unwrap_or_else(|error| panic!("{error}"));
         let names: Vec<&str> = experiment.policies.iter().map(|(line, _)| line.as_str()).collect();
         assert_eq!(
             (names, experiment.warm_up),
             (vec!["static", "tpp"], Duration::from_millis(500))
         );
-        assert_eq!(experiment.setup.hardware.llc.as_ref().map(|llc| llc.sets), Some(512));
+        assert_eq!(experiment.setup.hardware.llc.as_ref().map(|llc| llc.slices), Some(3));
         let refused = |from: &str, to: &str| {
             Experiment::parse("e", &text.replacen(from, to, 1)).expect_err(to).to_string()
         };
         assert!(refused("\"500ms\"", "\"2s\"").contains("e:9:11: nothing is left to measure"));
-        assert!(refused("= 512\n", "= 500\n").contains("a power of two of sets"));
+        assert!(refused("= 3\n", "= 0\n").contains("at least one slice"));
     }
 
     #[test]

@@ -35,7 +35,7 @@ const TIME: Duration = Duration::from_secs(20);
 /// Flags of `tierscope sim tier`.
 #[derive(Debug, Args)]
 pub struct TierArgs {
-    /// A TOML file, or a ready-made experiment; else --workload
+    /// A TOML file, or an experiment of `reproduce placement` by its name; else --workload
     #[arg(value_name = "EXPERIMENT", required_unless_present = "workload")]
     pub experiment: Option<String>,
 
