@@ -147,7 +147,7 @@ fn run_once(args: &RunArgs, line: &str) -> Result<()> {
 }
 
 /// The experiment as it is wanted, with more changes.
-fn experiment(name: &str, wanted: &Otherwise, more: &[Change]) -> Result<Experiment> {
+pub(crate) fn experiment(name: &str, wanted: &Otherwise, more: &[Change]) -> Result<Experiment> {
     let ready = READY_MADE.iter().find(|(known, _)| *known == name);
     let text = match ready {
         Some((_, text)) => (*text).to_owned(),
