@@ -69,8 +69,12 @@ bench-count: build ## telemetry in the memory controller: speed, tenants, a neig
 	@scripts/setup.sh bench
 	@$(LAB) bench count
 
+bench-trace: build ## traces: readers, a bus monitor's captures, recording beside lackey: target/bench/trace.json, resumable
+	@scripts/setup.sh bench
+	@$(LAB) bench trace
+
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim bench-machine bench-count install uninstall deb clean
+.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim bench-machine bench-count bench-trace install uninstall deb clean
 .DEFAULT_GOAL := help

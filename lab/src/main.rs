@@ -10,7 +10,8 @@ use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
 use tierscope_lab::{
-    accuracy, bench, count, first_light, kbuild, machine, progress, see, show, sim, suite, support, user,
+    accuracy, bench, count, first_light, kbuild, machine, progress, see, show, sim, suite, support,
+    tracing, user,
 };
 
 /// Run tierscope on real kernels in QEMU (TCG).
@@ -59,7 +60,7 @@ enum Verb {
     /// Measure a chapter: target/bench/CHAPTER.json.
     Bench {
         /// Chapter.
-        #[arg(value_parser = ["light", "see", "show", "sim", "machine", "count"])]
+        #[arg(value_parser = ["light", "see", "show", "sim", "machine", "count", "trace"])]
         chapter: String,
         /// All but light: only what has this in its name.
         #[arg(long, default_value = "")]
@@ -215,6 +216,7 @@ fn dispatch(verb: Verb) -> Result<()> {
             machine::bench::bench(&matrix, &only)
         }
         Verb::Bench { chapter, only, .. } if chapter == "count" => count::bench(&matrix, &only),
+        Verb::Bench { chapter, only, .. } if chapter == "trace" => tracing::bench(&matrix, &only),
         Verb::Bench { .. } => bench::light(&matrix),
         Verb::Trace { parts, keep, out, plugin, program } => {
             trace(user::Program { words: program, parts, keep, quiet: false, plugin }, &out)
