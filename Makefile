@@ -73,8 +73,12 @@ bench-place: build ## policies on real servers in the instrumented virtual machi
 	@scripts/setup.sh bench
 	@$(LAB) bench place
 
+bench-trace: build ## traces: readers, a bus monitor's captures, recording beside lackey: target/bench/trace.json, resumable
+	@scripts/setup.sh bench
+	@$(LAB) bench trace
+
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim bench-machine bench-count bench-place install uninstall deb clean
+.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim bench-machine bench-count bench-place bench-trace install uninstall deb clean
 .DEFAULT_GOAL := help

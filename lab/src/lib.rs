@@ -32,5 +32,6 @@ pub mod sim;
 pub mod suite;
 pub mod support;
 pub mod topology;
+pub mod tracing;
 pub mod user;
 pub mod vm;

@@ -11,7 +11,7 @@ use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
 use tierscope_lab::{
     accuracy, bench, count, first_light, kbuild, machine, place, progress, see, show, sim, suite,
-    support, user,
+    support, tracing, user,
 };
 
 /// Run tierscope on real kernels in QEMU (TCG).
@@ -60,9 +60,9 @@ enum Verb {
     /// Measure a chapter: target/bench/CHAPTER.json.
     Bench {
         /// Chapter.
-        #[arg(value_parser = ["light", "see", "show", "sim", "machine", "count", "place"])]
+        #[arg(value_parser = ["light", "see", "show", "sim", "machine", "count", "place", "trace"])]
         chapter: String,
-        /// see, show, sim, machine, count, place: only what has this in its name.
+        /// All but light: only what has this in its name.
         #[arg(long, default_value = "")]
         only: String,
         /// see: seconds of each instrument instead of the case's.
@@ -217,6 +217,7 @@ fn dispatch(verb: Verb) -> Result<()> {
         }
         Verb::Bench { chapter, only, .. } if chapter == "count" => count::bench(&matrix, &only),
         Verb::Bench { chapter, only, .. } if chapter == "place" => place::bench(&matrix, &only),
+        Verb::Bench { chapter, only, .. } if chapter == "trace" => tracing::bench(&matrix, &only),
         Verb::Bench { .. } => bench::light(&matrix),
         Verb::Trace { parts, keep, out, plugin, program } => {
             trace(user::Program { words: program, parts, keep, quiet: false, plugin }, &out)

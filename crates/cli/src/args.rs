@@ -21,6 +21,7 @@ use crate::reproduce::ReproduceArgs;
 use crate::serve::ServeArgs;
 use crate::sim::SimCommand;
 use crate::tier::args::TierArgs;
+use crate::tlb::TlbCommand;
 use crate::trace::TraceCommand;
 use crate::whatif::WhatifArgs;
 use crate::{exit, units};
@@ -57,6 +58,9 @@ pub enum Command {
     /// Look at access traces of programs, and convert them
     #[command(subcommand, arg_required_else_help = false)]
     Trace(TraceCommand),
+    /// Tell who misses the TLB, and what other pages or TLBs would change
+    #[command(subcommand, arg_required_else_help = false)]
+    Tlb(TlbCommand),
     /// Serve a page and OpenMetrics of what is being recorded, or of a recording
     Serve(ServeArgs),
     /// Tell which policies or instruments there are, what each tracks, and at what cost

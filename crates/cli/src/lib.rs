@@ -30,6 +30,7 @@ pub mod sim;
 mod stop;
 mod ticker;
 pub mod tier;
+pub mod tlb;
 pub mod trace;
 pub mod units;
 pub mod watch;

@@ -42,6 +42,7 @@ fn run(cli: Cli, line: String) -> Result<()> {
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args, &line),
         Command::Trace(command) => trace::run(&command),
+        Command::Tlb(command) => tlb::run(&command),
         Command::Serve(args) => serve::run(args, line),
         Command::Sim(command) => sim::run(&command, &line),
         Command::Bench(command) => bench::run(&command),

@@ -1,7 +1,7 @@
 //! How fast captures of a bus monitor are parsed, one core: records a second. `cargo bench -p tierscope-trace --bench ptat`.
 //!
-//! 16 Mi requests of two boards: half of them reads of 1 Mi page-table entries at random, which map 4 GiB of small pages,
-//! the others lie elsewhere in memory. All of it is in memory.
+//! 32 Mi requests of one, two and four boards: half of them go to 128 Ki page-table entries at random, which map 512 MiB of
+//! small pages, the others lie elsewhere in memory. Apart from that, a dump that maps 1 Mi pages. All of it is in memory.
 
 use std::hint::black_box;
 
@@ -12,17 +12,18 @@ use tierscope_trace::ptat::{
     What, Window,
 };
 
-const REQUESTS: u64 = 16 << 20;
-const PAGES: u64 = 1 << 20;
+const REQUESTS: u64 = 32 << 20;
+const PAGES: u64 = 128 << 10;
+const CHANGES: u64 = 1 << 20;
 
 fn header() -> DumpHeader {
     let region = Window { start: 1 << 45, bytes: 256 << 20 };
     DumpHeader { record: 13, region, tags: Window { start: 1 << 44, bytes: 1 << 20 } }
 }
 
-fn dump() -> Vec<u8> {
+fn dump(pages: u64) -> Vec<u8> {
     let mut dump = DumpWriter::new("dump", Vec::new(), header()).expect("memory");
-    for page in 0..PAGES {
+    for page in 0..pages {
         let entry = (1 << 45) + page * 8;
         let (what, level) = (What::Map, Level::PTE);
         let change =
@@ -34,7 +35,7 @@ fn dump() -> Vec<u8> {
 }
 
 /// Streams of so many boards, between which lines alternate.
-fn boards(count: u8) -> Vec<Vec<u8>> {
+fn boards(count: u8, requests: u64) -> Vec<Vec<u8>> {
     let mut rng = Rng::seeded(3);
     let mut writers: Vec<_> = (0..count)
         .map(|board| {
@@ -43,7 +44,7 @@ fn boards(count: u8) -> Vec<Vec<u8>> {
         })
         .collect();
     writers[0].request(0, 1 << 44, false).expect("memory");
-    for ticks in 0..REQUESTS {
+    for ticks in 0..requests {
         let address = match ticks % 2 {
             0 => (1 << 45) + rng.below(PAGES) * 8,
             _ => rng.below(16 << 30),
@@ -65,16 +66,23 @@ fn parse(boards: &[Vec<u8>], dump: &[u8]) -> u64 {
 }
 
 fn captures(criterion: &mut Criterion) {
-    let dump = dump();
+    let few = dump(PAGES);
     for count in [1, 2, 4] {
-        let boards = boards(count);
+        let boards = boards(count, REQUESTS);
         let mut group = criterion.benchmark_group("bus records");
         group.throughput(Throughput::Elements(REQUESTS)).sample_size(10);
         group.bench_function(format!("{count} boards"), |bencher| {
-            bencher.iter(|| black_box(parse(&boards, &dump)));
+            bencher.iter(|| black_box(parse(&boards, &few)));
         });
         group.finish();
     }
+    let (many, boards) = (dump(CHANGES), boards(1, 1));
+    let mut group = criterion.benchmark_group("dump");
+    group.throughput(Throughput::Elements(CHANGES)).sample_size(10);
+    group.bench_function("changes", |bencher| {
+        bencher.iter(|| black_box(parse(&boards, &many)));
+    });
+    group.finish();
 }
 
 criterion_group!(benches, captures);

@@ -30,7 +30,7 @@ fn capture(grain: u8, record: u8, level: Level) -> (Vec<u8>, Vec<u8>) {
         board.request(ticks, entry, false).expect("memory");
         dump.told(&Told::Change(change)).expect("memory");
         dump.told(&Told::Tag(group)).expect("memory");
-        board.request(ticks, TAGS.start + (group << grain), false).expect("memory");
+        board.request(ticks, TAGS.start + (group << 6), false).expect("memory");
         for walk in 0..5 {
             ticks += 3000 * walk;
             board.request(ticks, entry, walk == 0).expect("memory");

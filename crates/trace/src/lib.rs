@@ -11,8 +11,10 @@
 pub mod access;
 pub mod compact;
 pub mod csv;
+pub mod elf;
 pub mod import;
 pub mod input;
+pub mod mappings;
 pub mod pages;
 mod place;
 pub mod ptat;

@@ -222,14 +222,14 @@ const STEPS: &[(&str, &[&str])] = &[
 ];
 
 /// The plugin without debug assertions, as whoever cares about speed builds it.
-pub(super) fn fast_plugin() -> Result<PathBuf> {
+pub(crate) fn fast_plugin() -> Result<PathBuf> {
     let words = ["build", "--release", "--quiet", "--lib", "--package", "tierscope-plugin"];
     capture(Command::new("cargo").args(words).current_dir(paths::root()))?;
     Ok(PathBuf::from(FAST_PLUGIN))
 }
 
 /// Where that build leaves it, from the root of the project.
-pub(super) const FAST_PLUGIN: &str = "target/release/libtierscope_plugin.so";
+pub(crate) const FAST_PLUGIN: &str = "target/release/libtierscope_plugin.so";
 
 /// Slow-down by part.
 fn cost(desk: &Desk<'_>) -> Result<Vec<Row>> {

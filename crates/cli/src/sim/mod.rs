@@ -148,7 +148,7 @@ fn run_once(args: &RunArgs, line: &str) -> Result<()> {
 }
 
 /// The experiment as it is wanted, with more changes.
-fn experiment(name: &str, wanted: &Otherwise, more: &[Change]) -> Result<Experiment> {
+pub(crate) fn experiment(name: &str, wanted: &Otherwise, more: &[Change]) -> Result<Experiment> {
     let ready = READY_MADE.iter().find(|(known, _)| *known == name);
     let ready = ready.map(|(_, text)| (*text).to_owned());
     let text = match ready.or_else(|| placement::experiment_text(name)) {

@@ -62,7 +62,7 @@ impl InputArgs {
 }
 
 /// Formats by name, for clap.
-fn formats() -> impl TypedValueParser<Value = Format> {
+pub(crate) fn formats() -> impl TypedValueParser<Value = Format> {
     let names = Format::ALL.map(|format| PossibleValue::new(format.name()).help(format.about()));
     PossibleValuesParser::new(names).map(|name| {
         Format::ALL.into_iter().find(|format| format.name() == name).unwrap_or(Format::Compact)
@@ -71,24 +71,24 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 
 /// How reading a trace ended.
 #[derive(Debug, Default)]
-struct Read {
+pub(crate) struct Read {
     /// Ctrl-C or SIGTERM came.
-    stopped: bool,
+    pub(crate) stopped: bool,
     /// The trace itself goes to the program's end.
     to_the_end: bool,
     /// The first damage, and how many there were.
     damage: Option<Error>,
-    damages: u64,
+    pub(crate) damages: u64,
 }
 
 impl Read {
     /// Whether everything was read.
-    fn whole(&self) -> bool {
+    pub(crate) fn whole(&self) -> bool {
         !self.stopped && self.to_the_end && self.damages == 0
     }
 
     /// The error to end with.
-    fn verdict(self, kept: &str) -> Result<()> {
+    pub(crate) fn verdict(self, kept: &str) -> Result<()> {
         let Some(damage) = self.damage else { return Ok(()) };
         match self.damages {
             1 => eprintln!("tierscope: {kept}"),
@@ -101,7 +101,7 @@ impl Read {
 }
 
 /// Reads a trace to its end, or until a signal asks to stop, past what is damaged if the format allows that.
-fn read(trace: &mut Trace, mut take: impl FnMut(&Batch) -> Result<()>) -> Result<Read> {
+pub(crate) fn read(trace: &mut Trace, mut take: impl FnMut(&Batch) -> Result<()>) -> Result<Read> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The second one ends the program: the first may wait for input that never comes.

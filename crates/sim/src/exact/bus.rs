@@ -8,6 +8,10 @@ const BATCH: usize = 4096;
 /// Collects records for an observer. Costs nothing where the observer is `()`.
 pub(super) struct Bus<B> {
     pub(super) observer: B,
+    /// Records bear times in the order of what happened: cores, whose clocks drift apart by a quantum,
+    /// never make a later record look earlier.
+    pub(super) ordered: bool,
+    last: u64,
     waiting: Vec<BusRecord>,
 }
 
@@ -16,16 +20,26 @@ impl<B: BusObserver> Bus<B> {
     pub(super) const HEARD: bool = size_of::<B>() > 0;
 
     pub(super) fn new(observer: B) -> Self {
-        Self { observer, waiting: Vec::new() }
+        Self { observer, ordered: false, last: 0, waiting: Vec::new() }
     }
 
     /// A line crosses the bus.
     #[inline(always)]
     pub(super) fn put(&mut self, at: u64, address: u64, write: bool, cpu: usize) {
         if Self::HEARD {
-            let record = BusRecord::new(Time(at / super::tier::NS), address, write);
+            let mut nanos = at / super::tier::NS;
+            if self.ordered {
+                nanos = nanos.max(self.last);
+                self.last = nanos;
+            }
+            let record = BusRecord::new(Time(nanos), address, write);
             self.waiting.push(record.via(0, (cpu & 0xfff) as u16));
         }
+    }
+
+    /// What comes later comes so many nanoseconds later.
+    pub(super) fn pause(&mut self, nanos: u64) {
+        self.last += nanos;
     }
 
     /// Hands over what came before `now`, if it is a batch, or if it is asked for.

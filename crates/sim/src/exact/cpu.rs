@@ -10,6 +10,7 @@ use super::pmu::Pmu;
 use super::private::Private;
 use super::setup::Setup;
 use super::tier::NS;
+use super::watch::Walks;
 use super::window::Window;
 use crate::account::Counts;
 
@@ -43,6 +44,8 @@ pub(super) struct Cpu {
     pub(super) walks_seen: u64,
     /// Physical addresses that it touched and that nobody had since they were promoted.
     pub(super) reached: Vec<u64>,
+    /// Walks page by page, if anybody wants to know.
+    pub(super) walks: Option<Box<Walks>>,
 }
 
 impl Cpu {
@@ -68,6 +71,7 @@ impl Cpu {
             stolen: 0,
             walks_seen: 0,
             reached: Vec::new(),
+            walks: setup.watch_tables.then(Box::default),
         })
     }
 

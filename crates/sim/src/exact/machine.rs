@@ -1,14 +1,17 @@
 //! The machine as a whole.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tierscope_core::metrics::moves::Moved;
 use tierscope_core::{
-    Addr, BusObserver, Error, ErrorKind, HintFault, Range, Result, SpaceId, Tier, TierUse, Time,
+    Addr, BusObserver, Error, ErrorKind, HintFault, Level, Lost, Range, Result, SpaceId, Tier,
+    TierUse, Time,
 };
 use tierscope_hw::{Machine as Hardware, PageSize};
+use tierscope_wire::ptat::Told;
 
 use super::armed::Armed;
 use super::cpu::Cpu;
@@ -95,7 +98,8 @@ impl<B: BusObserver> Machine<B> {
         setup.check()?;
         let os = Os::new(setup)?;
         let firsts: Vec<u64> = os.frames.firsts().collect();
-        let memory = Memory::new(&setup.hardware, &firsts, setup.memory_mode, observer)?;
+        let mut memory = Memory::new(&setup.hardware, &firsts, setup.memory_mode, observer)?;
+        memory.bus.ordered = setup.watch_tables;
         let cpus = (0..setup.cpus).map(|_| Cpu::new(setup)).collect::<Result<Vec<Cpu>>>()?;
         Ok(Self {
             os,
@@ -134,7 +138,9 @@ impl<B: BusObserver> Machine<B> {
     /// The workload makes no sense, or is larger than the memory.
     pub fn start(&mut self, process: &Process) -> Result<SpaceId> {
         self.check(process)?;
-        let space = self.spawn(&process.name, process.uncached_tables)?;
+        let huge = process.pages > PageSize::K4;
+        let uncached = u8::from(process.uncached_tables) * (1 + u8::from(huge));
+        let space = self.os.create(&process.name, uncached)?;
         let mut bases = Vec::new();
         for area in process.work.areas() {
             let map = Map {
@@ -149,6 +155,7 @@ impl<B: BusObserver> Machine<B> {
                 self.populate(range)?;
             }
         }
+        self.os.tables.executes(self.os.spaces[space.0 as usize].root.table);
         self.start_threads(process, space, bases);
         Ok(space)
     }
@@ -210,8 +217,15 @@ impl<B: BusObserver> Machine<B> {
     /// # Errors
     /// There are too many.
     pub fn spawn(&mut self, name: &str, uncached_tables: bool) -> Result<SpaceId> {
-        let space = self.os.create(name, uncached_tables)?;
-        Ok(space)
+        self.os.create(name, uncached_tables.into())
+    }
+
+    /// As [`Machine::spawn`]: tables whose entries map pages of up to that size lie in the uncached region.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn spawn_uncached(&mut self, name: &str, pages: PageSize) -> Result<SpaceId> {
+        self.os.create(name, if pages == PageSize::K4 { 1 } else { 2 })
     }
 
     /// Maps memory (mmap(2)).
@@ -343,8 +357,34 @@ impl<B: BusObserver> Machine<B> {
 
     /// Who listens on the bus, after it heard everything up to now.
     pub fn observer(&mut self) -> &mut B {
+        self.tell_tables(0);
         self.memory.bus.flush(Time(u64::MAX), true);
         &mut self.memory.bus.observer
+    }
+
+    /// What the kernel had to tell of tables in the uncached region since this was asked last, and how much
+    /// of it there was no room for ([`Setup::watch_tables`]).
+    pub fn told(&mut self, out: &mut Vec<Told>) -> Lost {
+        self.tell_tables(0);
+        self.os.tables.told(out)
+    }
+
+    /// Walks that ended well, by space, level and number of the first 4 KiB of the page: the machine's own
+    /// count, kept only with [`Setup::watch_tables`].
+    #[must_use]
+    pub fn walks(&self) -> BTreeMap<(SpaceId, Level, u64), u64> {
+        let mut all = BTreeMap::new();
+        for walks in self.cpus.iter().filter_map(|cpu| cpu.walks.as_deref()) {
+            walks.counts.iter().for_each(|(page, count)| *all.entry(*page).or_default() += count);
+        }
+        all
+    }
+
+    /// Ends the machine: who listened on the bus, after it heard everything.
+    #[must_use]
+    pub fn into_observer(mut self) -> B {
+        let _ = self.observer();
+        self.memory.bus.observer
     }
 
     /// Something that carries out actions on this machine, in a kernel thread's time.

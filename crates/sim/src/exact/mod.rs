@@ -49,6 +49,7 @@ mod thread;
 mod tier;
 mod unused;
 mod view;
+mod watch;
 mod window;
 
 pub use crate::account::{Account, Counts, Done, Spent};

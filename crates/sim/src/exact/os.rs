@@ -78,7 +78,7 @@ struct Hole<'a> {
     /// Where its mapping begins.
     start: u64,
     vma: &'a Vma,
-    uncached: bool,
+    uncached: u8,
     /// The level of the entry that is not there.
     level: Level,
 }
@@ -141,7 +141,12 @@ impl Os {
         let _ = asids.take();
         Ok(Self {
             frames,
-            tables: Tables::new(hardware.translation.levels, bits, setup.uncached_tables),
+            tables: Tables::new(
+                hardware.translation.levels,
+                bits,
+                setup.uncached_tables,
+                setup.watch_tables,
+            ),
             spaces: Vec::new(),
             pages: Pages::default(),
             events: Log::default(),
@@ -184,7 +189,7 @@ impl Os {
         self.news = true;
     }
 
-    pub(super) fn create(&mut self, name: &str, uncached: bool) -> Result<SpaceId> {
+    pub(super) fn create(&mut self, name: &str, uncached: u8) -> Result<SpaceId> {
         let none = |what: &str| {
             Error::new(ErrorKind::Other, "cannot make another address space")
                 .cause(format!("there are no more {what}"))
@@ -204,6 +209,9 @@ impl Os {
             alive: true,
             resident: vec![0; self.frames.tiers()],
         });
+        if uncached > 0 {
+            self.tables.announce(table, id);
+        }
         self.change();
         self.charge_tables();
         Ok(id)
@@ -313,6 +321,7 @@ impl Os {
         let space = self.space_mut(id);
         space.alive = false;
         let root = space.root;
+        self.tables.exits(root.table);
         self.tables.free(root.table);
         self.asids.give(root.asid.number().into());
         self.change();
@@ -745,7 +754,7 @@ impl Os {
         if found.level != Level::PMD || !found.is_leaf() {
             return Ok(None);
         }
-        let Some(table) = self.tables.new_leaf(uncached)? else { return Ok(None) };
+        let Some(table) = self.tables.new_leaf(root, linear, uncached)? else { return Ok(None) };
         let first = found.entry & !HUGE;
         self.unused.split((first & FRAME_MASK) >> 12);
         self.tables.fill(table, first);

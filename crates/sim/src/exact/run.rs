@@ -122,6 +122,8 @@ impl<B: BusObserver> Machine<B> {
     }
 
     fn slice(&mut self, at: usize, thread: usize, until: u64) -> Stopped {
+        self.tell_tables(at);
+        self.count_walks_of(at, self.threads[thread].space);
         match (self.detail, self.cpus[at].pmu.is_some()) {
             (Detail::Translation, false) => self.run::<false, false, false>(at, thread, until),
             (Detail::Translation, true) => self.run::<false, false, true>(at, thread, until),
@@ -204,6 +206,7 @@ impl<B: BusObserver> Machine<B> {
 
     /// Resolves a page fault: the core pays.
     fn fault(&mut self, at: usize, addr: Addr, stores: bool) -> Result<(), Denied> {
+        self.faulting_walk(at);
         let now = Time(self.cpus[at].time / NS);
         let resolved = match self.os.fault(addr.space, addr.at, stores, now) {
             Ok(resolved) => resolved?,
@@ -240,7 +243,9 @@ impl<B: BusObserver> Machine<B> {
         let root = space.root;
         self.os.spaces[addr.space.0 as usize].cpus.insert(at);
         let access = if store { Access::Store } else { Access::Load };
+        self.count_walks_of(at, addr.space);
         loop {
+            self.tell_tables(at);
             let translated =
                 self.cpus[at].mmu.translate(&mut self.os.tables, root, addr.at, access);
             let Ok((page, source)) = translated else {
@@ -248,7 +253,8 @@ impl<B: BusObserver> Machine<B> {
                 continue;
             };
             let physical = page.physical(addr.at);
-            let done = Translated { physical, linear: addr.at, source, stores: store };
+            let size = page.size();
+            let done = Translated { physical, linear: addr.at, source, stores: store, size };
             match (self.detail, self.cpus[at].pmu.is_some()) {
                 (Detail::Translation, false) => self.finish::<false, false, false>(at, addr, done),
                 (Detail::Translation, true) => self.finish::<false, false, true>(at, addr, done),

@@ -5,8 +5,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_hw::{Machine as Hardware, PageSize};
+use tierscope_wire::ptat::Window;
 use tierscope_workloads::Work;
 
+use super::tables::Tables;
 use crate::config::{Costs, Event, Sampling};
 use crate::placement::{Placement, WATERMARK_SCALE, Watermarks};
 
@@ -42,8 +44,12 @@ pub struct Setup {
     pub min_free_kib: Option<u64>,
     /// How accesses are sampled, if at all.
     pub sampling: Option<Sampling>,
-    /// Page tables of level 1 that fit into the uncached region (PTAT: 65,536, 256 MB); 0 for none.
+    /// Page tables that fit into the uncached region, each with a control block as large as itself (PTAT,
+    /// section 4.1.2: 32,768 in 256 MB); 0 for none.
     pub uncached_tables: u32,
+    /// The kernel tells what it changes in the uncached region ([`Machine::told`](super::Machine::told)), and
+    /// what it reads and writes there crosses the bus, at a cost.
+    pub watch_tables: bool,
     /// The core that the profiler shares with the target; `None` if it has one of its own.
     pub profiler_cpu: Option<u32>,
     /// Time from one timer tick to the next on a core that runs; `None` for none. Without it the
@@ -70,12 +76,22 @@ impl Setup {
             min_free_kib: None,
             sampling: None,
             uncached_tables: 0,
+            watch_tables: false,
             profiler_cpu: None,
             tick: Some(Duration::from_micros(costs.tick.period_us)),
             flush: None,
             quantum: Duration::from_micros(10),
             costs,
         }
+    }
+
+    /// Where the uncached region and the window of tags lie ([`Setup::watch_tables`]).
+    #[must_use]
+    pub fn watched(&self) -> (Window, Window) {
+        let bits = self.hardware.processor.physical_bits;
+        let levels = self.hardware.translation.levels;
+        let tables = Tables::new(levels, bits, self.uncached_tables, false);
+        (tables.region(), tables.tags())
     }
 
     /// Whether the parts fit together.
@@ -109,6 +125,13 @@ impl Setup {
                 "the quantum, the tick or the time between flushes is zero".into(),
                 "no core would ever go on",
                 "use 10 us, 4 ms and 5 ms",
+            );
+        }
+        if self.watch_tables && (self.uncached_tables == 0 || self.detail < Detail::Caches) {
+            return refuse(
+                "cannot watch page tables".into(),
+                "there is no uncached region, or nothing crosses the bus",
+                "make room for tables in the uncached region, and model caches too",
             );
         }
         let misses = |sampling: &Sampling| sampling.events.contains(&Event::LoadMisses);
@@ -212,7 +235,7 @@ pub struct Process {
     pub overlap: Option<u32>,
     /// Its stores go past the caches.
     pub non_temporal: bool,
-    /// Its page tables of level 1 lie in the uncached region.
+    /// Its page tables of level 1 lie in the uncached region; if its pages are larger, those of level 2 too.
     pub uncached_tables: bool,
     /// All its pages are there from the beginning, and nobody touched them yet: old and clean.
     pub populate: bool,

@@ -67,8 +67,8 @@ pub(super) struct Space {
     pub(super) root: Root,
     /// By first byte.
     pub(super) vmas: BTreeMap<u64, Vma>,
-    /// Whether its tables of level 1 are to lie in the uncached region.
-    pub(super) uncached: bool,
+    /// Up to which level its tables are to lie in the uncached region; 0 for none.
+    pub(super) uncached: u8,
     /// Cores that may know translations of it.
     pub(super) cpus: CpuSet,
     pub(super) alive: bool,

@@ -5,17 +5,21 @@
 //! lie below. What they take of memory is charged to the fastest tier ([`Tables::bytes`]).
 //!
 //! A part of the third quarter may be *uncached*: page-table reads from there go to the bus (PTAT,
-//! section 4.1: a reserved region of 256 MB, control blocks of 4 KB).
+//! section 4.1: a reserved region of 256 MB). A control block of 4 KB stands before every table there, and says
+//! whether it is free; the kernel looks for one from the beginning. Tables of level 2 may lie there too, for
+//! processes with pages of 2 MiB: where they do, their entries are kept with those of other upper tables.
 
-use tierscope_core::{Level, Result};
+use tierscope_core::{Level, Lost, Result, SpaceId};
 use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, HUGE, PRESENT, WRITABLE};
 use tierscope_hw::host::prefetch;
 use tierscope_hw::{PageTable, Root, entry_address};
+use tierscope_wire::ptat::{Told, Window};
 
 use super::arena::Arena;
 use super::leaves::Leaves;
 use super::slots::Slots;
 use super::thread::Op;
+use super::watch::Watch;
 
 /// Entries of a table.
 pub(super) const FANOUT: usize = Level::FANOUT as usize;
@@ -62,32 +66,43 @@ pub(super) struct Tables {
     leaf_base: u64,
     upper_base: u64,
     uncached: Slots,
+    /// Pages of the uncached region: twice the tables that fit.
     uncached_count: u32,
+    /// By number of the table in the region: the place of its entries among the upper ones, and one, if
+    /// it is of level 2.
+    uncached_upper: Vec<u32>,
     cached: Slots,
     above: Slots,
     hints: Vec<Hint>,
     /// Tables that should have been uncached, and found no room.
     overflowed: u64,
+    pub(super) watch: Option<Box<Watch>>,
 }
 
+/// Bytes of the window of tags, at the end of physical memory.
+const TAGS: u64 = 1 << 20;
+
 impl Tables {
-    /// No tables, of 4 or 5 levels, for physical addresses of so many bits; `uncached` tables of
-    /// level 1 at most lie in the uncached region.
-    pub(super) fn new(levels: u8, physical_bits: u32, uncached: u32) -> Self {
+    /// No tables, of 4 or 5 levels, for physical addresses of so many bits; `uncached` tables at most lie
+    /// in the uncached region, and are `watched` or not.
+    pub(super) fn new(levels: u8, physical_bits: u32, uncached: u32, watched: bool) -> Self {
         let quarter = 1u64 << (physical_bits - 2);
         let room = u32::try_from(quarter >> 12).unwrap_or(u32::MAX);
+        let uncached = uncached.min(room / 4);
         Self {
             levels,
             leaves: Leaves::new(),
             upper: Arena::new(),
             leaf_base: 2 * quarter,
             upper_base: 3 * quarter,
-            uncached: Slots::new(uncached.min(room)),
-            uncached_count: uncached.min(room),
-            cached: Slots::new(room - uncached.min(room)),
-            above: Slots::new(room),
+            uncached: Slots::new(uncached),
+            uncached_count: uncached * 2,
+            uncached_upper: vec![0; uncached as usize],
+            cached: Slots::new(room - uncached * 2),
+            above: Slots::new(room - (TAGS >> 12) as u32),
             hints: vec![Hint::default(); HINTS],
             overflowed: 0,
+            watch: watched.then(|| Box::new(Watch::new(uncached))),
         }
     }
 
@@ -119,16 +134,73 @@ impl Tables {
         self.new_upper()
     }
 
+    /// The uncached region.
+    pub(super) fn region(&self) -> Window {
+        Window { start: self.leaf_base, bytes: u64::from(self.uncached_count) << 12 }
+    }
+
+    /// Reads in here tell when something is in force.
+    pub(super) fn tags(&self) -> Window {
+        let end = self.upper_base + (self.upper_base - self.leaf_base);
+        Window { start: end - TAGS, bytes: TAGS }
+    }
+
+    /// A table of the region for entries of that level; `None` if it is full.
+    fn new_uncached(&mut self, root: Root, linear: u64, level: Level) -> Option<u32> {
+        let Some(slot) = self.uncached.take() else {
+            self.overflowed += 1;
+            return None;
+        };
+        if let Some(watch) = &mut self.watch {
+            watch.taken(slot, root.table, linear, level);
+        }
+        Some(slot)
+    }
+
+    /// A table of level 2 in the uncached region, or else where all others are.
+    fn new_middle(&mut self, root: Root, linear: u64) -> Result<Option<u64>> {
+        let Some(table) = self.new_upper()? else { return Ok(None) };
+        let Some(slot) = self.new_uncached(root, linear, Level::PMD) else {
+            return Ok(Some(table));
+        };
+        self.uncached_upper[slot as usize] = ((table - self.upper_base) >> 12) as u32 + 1;
+        Ok(Some(self.leaf_base + ((u64::from(slot) * 2 + 1) << 12)))
+    }
+
+    /// Where the entries of an upper table are kept that lies in the uncached region.
+    #[inline(always)]
+    fn middle_at(&self, address: u64) -> Option<usize> {
+        let slot = (address.checked_sub(self.leaf_base)? >> 13) as usize;
+        let kept = self.uncached_upper.get(slot)?.checked_sub(1)?;
+        Some(kept as usize * FANOUT + (address >> 3) as usize % FANOUT)
+    }
+
+    /// Where the entry of an upper table is kept.
+    #[inline(always)]
+    fn upper_at(&self, address: u64) -> Option<usize> {
+        if address >= self.upper_base {
+            return Some(((address - self.upper_base) >> 3) as usize);
+        }
+        if self.uncached_upper.is_empty() { None } else { self.middle_at(address) }
+    }
+
     fn new_upper(&mut self) -> Result<Option<u64>> {
         let Some(slot) = self.above.take() else { return Ok(None) };
         self.upper.reach((slot as usize + 1) * FANOUT)?;
         Ok(Some(self.upper_base + (u64::from(slot) << 12)))
     }
 
-    /// A table for entries of level 1.
-    pub(super) fn new_leaf(&mut self, uncached: bool) -> Result<Option<u64>> {
-        let reserved = if uncached { self.uncached.take() } else { None };
-        self.overflowed += u64::from(uncached && reserved.is_none());
+    /// A table for entries of level 1 about an address.
+    pub(super) fn new_leaf(
+        &mut self,
+        root: Root,
+        linear: u64,
+        uncached: u8,
+    ) -> Result<Option<u64>> {
+        let reserved = match uncached {
+            0 => None,
+            _ => self.new_uncached(root, linear, Level::PTE).map(|slot| slot * 2 + 1),
+        };
         let cached = |slots: &mut Slots| Some(slots.take()? + self.uncached_count);
         let Some(slot) = reserved.or_else(|| cached(&mut self.cached)) else { return Ok(None) };
         self.leaves.reach(slot as usize + 1)?;
@@ -143,11 +215,79 @@ impl Tables {
             return self.above.give(slot);
         }
         let slot = ((table - self.leaf_base) >> 12) as u32;
-        self.leaves.clear(slot as usize);
-        match slot.checked_sub(self.uncached_count) {
-            Some(slot) => self.cached.give(slot),
-            None => self.uncached.give(slot),
+        if let Some(slot) = slot.checked_sub(self.uncached_count) {
+            self.leaves.clear((slot + self.uncached_count) as usize);
+            return self.cached.give(slot);
         }
+        self.free_uncached(table, slot / 2);
+    }
+
+    fn free_uncached(&mut self, table: u64, slot: u32) {
+        if self.watch.is_some() {
+            (0..FANOUT as u64).for_each(|at| self.note(table + at * 8, 0, false));
+        }
+        match std::mem::take(&mut self.uncached_upper[slot as usize]).checked_sub(1) {
+            None => self.leaves.clear(slot as usize * 2 + 1),
+            Some(kept) => {
+                self.upper[kept as usize * FANOUT..][..FANOUT].fill(0);
+                self.above.give(kept);
+            }
+        }
+        self.uncached.give(slot);
+        if let Some(watch) = &mut self.watch {
+            watch.given(slot);
+        }
+    }
+
+    /// An entry is about to become `new`; the kernel `looks` at it before.
+    fn note(&mut self, address: u64, new: u64, looks: bool) {
+        if self.watch.is_none() || !self.is_uncached(address) {
+            return;
+        }
+        let (base, old) = (self.leaf_base, self.entry(address));
+        if let Some(watch) = self.watch.as_mut().filter(|_| old != new) {
+            watch.put(base, address, (old, new), looks);
+        }
+    }
+
+    /// The kernel looks at an entry.
+    pub(super) fn looks_at(&mut self, address: u64) {
+        self.looks_at_some(address & !0xfff, (address >> 3) as usize % FANOUT, 1);
+    }
+
+    /// The kernel looks at so many entries of a table.
+    pub(super) fn looks_at_some(&mut self, table: u64, first: usize, count: usize) {
+        let (base, uncached) = (self.leaf_base, self.is_uncached(table));
+        if let Some(watch) = self.watch.as_mut().filter(|_| uncached) {
+            let entries = first as u64..(first + count) as u64;
+            entries.for_each(|at| watch.look(base, table + at * 8, true));
+        }
+    }
+
+    /// A process whose tables go to the region from now on.
+    pub(super) fn announce(&mut self, root: u64, space: SpaceId) {
+        if let Some(watch) = &mut self.watch {
+            watch.announce(root, space);
+        }
+    }
+
+    /// It executes its program.
+    pub(super) fn executes(&mut self, root: u64) {
+        if let Some(watch) = &mut self.watch {
+            watch.executes(root);
+        }
+    }
+
+    /// It is gone.
+    pub(super) fn exits(&mut self, root: u64) {
+        if let Some(watch) = &mut self.watch {
+            watch.exits(root);
+        }
+    }
+
+    /// See [`super::machine::Machine::told`].
+    pub(super) fn told(&mut self, out: &mut Vec<Told>) -> Lost {
+        self.watch.as_mut().map_or(Lost(0), |watch| watch.told(out))
     }
 
     /// The tables of level 1, and the number of the one at that address.
@@ -166,8 +306,8 @@ impl Tables {
     /// The entry at a physical address.
     #[inline(always)]
     pub(super) fn entry(&self, address: u64) -> u64 {
-        if address >= self.upper_base {
-            return self.upper[((address - self.upper_base) >> 3) as usize];
+        if let Some(at) = self.upper_at(address) {
+            return self.upper[at];
         }
         let (table, at) = self.leaf_at(address);
         self.leaves.entry(table, at)
@@ -175,8 +315,9 @@ impl Tables {
 
     /// Writes an entry, 0 for none.
     pub(super) fn put(&mut self, address: u64, entry: u64) {
-        if address >= self.upper_base {
-            self.upper[((address - self.upper_base) >> 3) as usize] = entry;
+        self.note(address, entry, true);
+        if let Some(at) = self.upper_at(address) {
+            self.upper[at] = entry;
         } else {
             let (table, at) = self.leaf_at(address);
             self.leaves.put(table, at, entry);
@@ -185,6 +326,9 @@ impl Tables {
 
     /// Fills an empty table of level 1: `first`, and pages that follow it with the same flags.
     pub(super) fn fill(&mut self, table: u64, first: u64) {
+        if self.watch.is_some() {
+            (0..FANOUT as u64).for_each(|at| self.note(table + at * 8, first + (at << 12), false));
+        }
         let (leaves, table) = self.leaves_mut(table);
         leaves.fill(table, first);
     }
@@ -214,7 +358,7 @@ impl Tables {
         root: Root,
         linear: u64,
         level: Level,
-        uncached: bool,
+        uncached: u8,
     ) -> Result<Option<u64>> {
         loop {
             let found = self.locate(root, linear, level);
@@ -224,8 +368,11 @@ impl Tables {
             if found.is_leaf() {
                 return Ok(None);
             }
-            let below =
-                if found.level == Level::PMD { self.new_leaf(uncached) } else { self.new_upper() };
+            let below = match found.level {
+                Level::PMD => self.new_leaf(root, linear, uncached),
+                Level::PUD if uncached > 1 => self.new_middle(root, linear),
+                _ => self.new_upper(),
+            };
             let Some(table) = below? else { return Ok(None) };
             self.attach(root, linear, found, table);
         }
@@ -236,7 +383,7 @@ impl Tables {
         self.put(above.address, table | TABLE);
         if above.level == Level::PUD {
             let key = hint_key(root, linear);
-            let first = ((table - self.upper_base) >> 3) as usize;
+            let first = self.upper_at(table).expect("a table of level 2 is one of the upper");
             self.hints[hint_slot(key)] = Hint { key, first };
         }
     }
@@ -305,8 +452,8 @@ impl PageTable for Tables {
     #[inline(always)]
     fn set(&mut self, address: u64, flags: u64) {
         debug_assert!(flags & !(ACCESSED | DIRTY) == 0);
-        if address >= self.upper_base {
-            self.upper[((address - self.upper_base) >> 3) as usize] |= flags;
+        if let Some(at) = self.upper_at(address) {
+            self.upper[at] |= flags;
         } else {
             let (table, at) = self.leaf_at(address);
             self.leaves.mark(table, at, flags);
@@ -325,21 +472,21 @@ mod tests {
     use tierscope_hw::Asid;
 
     fn tables(uncached: u32) -> (Tables, Root) {
-        let mut tables = Tables::new(4, 40, uncached);
+        let mut tables = Tables::new(4, 40, uncached, false);
         let table = tables.new_root().expect("the host has memory").expect("the first");
         (tables, Root { table, asid: Asid::ZERO })
     }
 
     const AT: u64 = (3 << 39) + (2 << 30) + (5 << 21) + (7 << 12);
 
-    fn reach(tables: &mut Tables, root: Root, level: Level, uncached: bool) -> Option<u64> {
+    fn reach(tables: &mut Tables, root: Root, level: Level, uncached: u8) -> Option<u64> {
         tables.reach(root, AT, level, uncached).expect("the host has memory")
     }
 
     #[test]
     fn tables_lie_where_their_level_says() {
         let (mut tables, root) = tables(0);
-        let address = reach(&mut tables, root, Level::PTE, false).expect("there is room");
+        let address = reach(&mut tables, root, Level::PTE, 0).expect("there is room");
         assert_eq!(address, (2 << 38) + 7 * 8, "the first table of level 1");
         let above = tables.locate(root, AT, Level::PMD);
         assert_eq!(
@@ -352,9 +499,11 @@ mod tests {
     #[test]
     fn the_uncached_region_fills_up() {
         let (mut tables, root) = tables(1);
-        let address = reach(&mut tables, root, Level::PTE, true).expect("there is room");
+        let address = reach(&mut tables, root, Level::PTE, 1).expect("there is room");
         assert!(tables.is_uncached(address) && !tables.is_uncached(root.table));
-        let second = tables.new_leaf(true).expect("the host has memory").expect("there is room");
+        assert_eq!(address, (2 << 38) + (1 << 12) + 7 * 8, "behind its control block");
+        let second =
+            tables.new_leaf(root, AT, 1).expect("the host has memory").expect("there is room");
         assert!(!tables.is_uncached(second));
         assert_eq!(tables.overflowed(), 1);
     }
@@ -362,22 +511,41 @@ mod tests {
     #[test]
     fn a_leaf_is_in_the_way_of_a_table() {
         let (mut tables, root) = tables(0);
-        let address = reach(&mut tables, root, Level::PMD, false).expect("there is room");
+        let address = reach(&mut tables, root, Level::PMD, 0).expect("there is room");
         tables.put(address, 512 << 12 | PRESENT | HUGE);
-        assert_eq!(reach(&mut tables, root, Level::PTE, false), None);
+        assert_eq!(reach(&mut tables, root, Level::PTE, 0), None);
         assert_eq!(tables.locate(root, AT, Level::PTE).level, Level::PMD);
         tables.put(address, 0);
-        assert!(reach(&mut tables, root, Level::PTE, false).is_some());
+        assert!(reach(&mut tables, root, Level::PTE, 0).is_some());
     }
 
     #[test]
     fn a_freed_table_comes_back_empty() {
         let (mut tables, root) = tables(0);
-        let address = reach(&mut tables, root, Level::PTE, false).expect("there is room");
+        let address = reach(&mut tables, root, Level::PTE, 0).expect("there is room");
         tables.put(address, 9 << 12 | PRESENT | WRITABLE);
         tables.free(address & !0xfff);
-        let again = tables.new_leaf(false).expect("the host has memory");
+        let again = tables.new_leaf(root, AT, 0).expect("the host has memory");
         assert_eq!(again, Some(address & !0xfff));
         assert_eq!(tables.entry(address), 0);
+    }
+
+    // Of two tables that fit, the first is of level 2, the other of level 1.
+    #[test]
+    fn tables_of_level_2_may_be_uncached_too() {
+        let (mut tables, root) = tables(2);
+        let address = reach(&mut tables, root, Level::PTE, 2).expect("there is room");
+        let above = tables.locate(root, AT, Level::PMD);
+        assert_eq!(above.address, (2 << 38) + (1 << 12) + 5 * 8);
+        assert_eq!(above.entry, ((2 << 38) + (3 << 12)) | TABLE);
+        assert!(tables.is_uncached(address) && tables.is_uncached(above.address));
+        tables.set(above.address, ACCESSED);
+        tables.put(above.address, 0);
+        tables.free(address & !0xfff);
+        tables.free(above.address & !0xfff);
+        assert_eq!((tables.entry(above.address), tables.uncached.used()), (0, 0));
+        tables.put(tables.locate(root, AT, Level::PUD).address, 0);
+        let again = reach(&mut tables, root, Level::PMD, 2);
+        assert_eq!(again, Some(above.address));
     }
 }

@@ -2,7 +2,7 @@
 //! out.
 
 use tierscope_core::Access;
-use tierscope_hw::{Cache, DEPTH, Place, Root, Source};
+use tierscope_hw::{Cache, DEPTH, PageSize, Place, Root, Source};
 
 use super::cpu::Cpu;
 use super::tables::Tables;
@@ -111,6 +111,7 @@ pub(super) struct Translated {
     pub(super) linear: u64,
     pub(super) source: Source,
     pub(super) stores: bool,
+    pub(super) size: PageSize,
 }
 
 /// Translates accesses; returns how many there were before one faulted.
@@ -127,7 +128,8 @@ pub(super) fn translate<const CACHE: bool, const SAMPLES: bool>(
         let Ok((page, source)) = cpu.mmu.translate(tables, whose.root, linear, access) else {
             return index;
         };
-        let done = Translated { physical: page.physical(linear), linear, source, stores };
+        let size = page.size();
+        let done = Translated { physical: page.physical(linear), linear, source, stores, size };
         keep::<CACHE, SAMPLES>(cpu, whose, done);
     }
     ops.len()
@@ -141,7 +143,7 @@ pub(super) fn keep<const CACHE: bool, const SAMPLES: bool>(
     whose: &Whose<'_>,
     done: Translated,
 ) {
-    let Translated { physical, linear, source, stores } = done;
+    let Translated { physical, linear, source, stores, size } = done;
     let window = &mut cpu.window;
     let (mut reads, mut marks) = (0, 0);
     match source {
@@ -153,6 +155,9 @@ pub(super) fn keep<const CACHE: bool, const SAMPLES: bool>(
                 cpu.reached.push(physical);
             }
             cpu.counts.walks += 1;
+            if let Some(walks) = &mut cpu.walks {
+                walks.count(linear, size);
+            }
             cpu.counts.walk_reads += u64::from(read.count());
             if CACHE {
                 (reads, marks) = (read.count(), read.marks());

@@ -189,7 +189,8 @@ impl File {
         let bytes = |text: &Option<Spanned<String>>| {
             text.as_ref().map(|text| of(text, parse_bytes)).transpose()
         };
-        let tables = bytes(&exact.table_region)?.unwrap_or(0) >> 12;
+        // A table and its control block.
+        let tables = bytes(&exact.table_region)?.unwrap_or(0) >> 13;
         let min_free_kib = bytes(&machine.min_free)?.map(|bytes| bytes >> 10);
         Ok(Setup {
             detail: exact.detail.unwrap_or(defaults.detail),

@@ -53,7 +53,7 @@
 //! tick = "4ms"                  # the kernel's timer tick, or `never`
 //! quantum = "10us"              # how far clocks of cores drift apart
 //! profiler-cpu = 1              # the profiler shares it; it has one of its own unless told
-//! table-region = "256MiB"       # uncached page tables of level 1 fit in there; none unless told
+//! table-region = "256MiB"       # uncached page tables, each with its control block, fit in there; none unless told
 //!
 //! [simulation.density]
 //! rate = 3000000                # accesses a second where a workload does not say
@@ -392,7 +392,7 @@ every = 100
             [256, 512]
         );
         assert_eq!((setup.detail, setup.tick), (Detail::Caches, None));
-        assert_eq!((setup.profiler_cpu, setup.uncached_tables), (Some(3), 256));
+        assert_eq!((setup.profiler_cpu, setup.uncached_tables), (Some(3), 128));
         assert_eq!((setup.watermark_scale, setup.min_free_kib), (100, Some(4096)));
         assert_eq!(setup.flush, Some(Duration::from_millis(5)));
         assert_eq!(

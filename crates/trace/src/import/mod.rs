@@ -17,6 +17,7 @@ use crate::access::{Batch, Source};
 use crate::compact;
 use crate::input::{Input, Progress};
 use crate::place::{Place, excerpt, malformed, unreadable};
+use crate::ptat;
 use champsim::{Champsim, Form};
 use csv::Csv;
 use drmemtrace::Drmemtrace;
@@ -40,11 +41,13 @@ pub enum Format {
     Csv,
     /// Memory samples that `perf script` printed.
     PerfScript,
+    /// A directory with what a monitor on the memory bus saw ([`crate::ptat`]): its TLB misses.
+    BusMonitor,
 }
 
 impl Format {
     /// Every format, in the order in which they are tried.
-    pub const ALL: [Format; 7] = [
+    pub const ALL: [Format; 8] = [
         Format::Compact,
         Format::Drmemtrace,
         Format::Lackey,
@@ -52,6 +55,7 @@ impl Format {
         Format::Csv,
         Format::Champsim,
         Format::ChampsimCloudsuite,
+        Format::BusMonitor,
     ];
 
     /// Its name on the command line.
@@ -65,6 +69,7 @@ impl Format {
             Format::ChampsimCloudsuite => "champsim-cloudsuite",
             Format::Csv => "csv",
             Format::PerfScript => "perf-script",
+            Format::BusMonitor => "bus-monitor",
         }
     }
 
@@ -81,6 +86,9 @@ impl Format {
                 "a line of column names (address, kind, size, thread, pid, time_ns), then values"
             }
             Format::PerfScript => "text of perf script with memory samples",
+            Format::BusMonitor => {
+                "directory of a bus monitor: board-0.bus, … and dump.ptat; its TLB misses"
+            }
         }
     }
 
@@ -95,6 +103,7 @@ impl Format {
             Format::ChampsimCloudsuite => champsim::form_of(start) == Some(Form::Cloudsuite),
             Format::Csv => csv::looks_like(start),
             Format::PerfScript => perf_script::looks_like(start),
+            Format::BusMonitor => ptat::looks_like(start),
         };
         Format::ALL.into_iter().find(fits)
     }
@@ -162,6 +171,11 @@ pub fn of_input(input: Input, options: Options) -> Result<Trace> {
         Format::ChampsimCloudsuite => Box::new(Champsim::new(&name, bytes, Form::Cloudsuite)),
         Format::Csv => Box::new(Csv::new(&name, bytes)),
         Format::PerfScript => Box::new(PerfScript::new(&name, bytes)),
+        Format::BusMonitor => {
+            let cause = "a file alone is no capture of a bus monitor";
+            let remedy = "name the directory with board-0.bus, … and dump.ptat";
+            return Err(malformed(&name, Place::Whole, cause, remedy));
+        }
     };
     Ok(Trace { format, source, read, bytes: 0 })
 }
@@ -178,6 +192,12 @@ fn unknown(name: &str, start: &[u8]) -> tierscope_core::Error {
 
 /// Opens the traces of a directory of drmemtrace's: a file a thread, in it or in its `trace`.
 fn open_directory(path: &Path) -> Result<Trace> {
+    if ptat::Files::are_in(path) {
+        let capture = ptat::Capture::open(path)?;
+        let (read, bytes) = (Progress::default(), capture.bytes);
+        let source = Box::new(ptat::MissSource::new(capture, read.clone()));
+        return Ok(Trace { format: Format::BusMonitor, source, read, bytes });
+    }
     let name = path.display().to_string();
     let inner = path.join("trace");
     let within = if inner.is_dir() { &inner } else { path };

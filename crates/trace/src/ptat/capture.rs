@@ -170,6 +170,11 @@ impl<R: Read> Capture<R> {
         &self.damage
     }
 
+    /// The first thing that was wrong since this was asked last.
+    pub(super) fn take_error(&mut self) -> Option<Error> {
+        self.damage.first.take()
+    }
+
     /// Takes what comes next. False at the end.
     pub fn step<S: Sink>(&mut self, sink: &mut S) -> bool {
         let mut batch = std::mem::take(&mut self.batch);

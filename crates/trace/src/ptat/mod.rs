@@ -18,8 +18,10 @@ mod counts;
 mod dump;
 mod dump_reader;
 mod merge;
+mod monitor;
 mod parser;
 mod saved;
+mod source;
 mod write;
 
 pub use board::{BoardReader, Traffic};
@@ -29,9 +31,17 @@ pub use counts::{Misses, Page, PageMisses, SHARE};
 pub use dump::{DumpHeader, DumpRecord};
 pub use dump_reader::{DumpReader, Group};
 pub use merge::Merge;
+pub use monitor::{Boards, Monitor};
 pub use parser::{Block, Parser, Sink};
+pub(crate) use source::Misses as MissSource;
 pub use tierscope_wire::ptat::{Change, Stage, Told, What, Window};
 pub use write::{BoardWriter, DumpWriter};
+
+/// Whether a file begins like one of a capture.
+#[must_use]
+pub fn looks_like(start: &[u8]) -> bool {
+    start.starts_with(&bus::MAGIC) || start.starts_with(&dump::MAGIC)
+}
 
 /// A request that a board saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

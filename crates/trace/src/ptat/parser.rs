@@ -13,6 +13,8 @@ use super::dump_reader::Group;
 
 /// Entries of a block, at most.
 pub(super) const ENTRIES: usize = 8;
+/// log2 of the bytes from one tag to the next.
+const TAG: u32 = 6;
 
 /// A page that an entry maps, and its misses since.
 pub(super) type Mapped = (Page, PageMisses);
@@ -100,7 +102,7 @@ impl Parser {
                     self.tell(request.ticks, block, sink);
                 }
             } else if !request.is_write() && self.tags.holds(request.address()) {
-                let tag = (request.address() - self.tags.start) >> grain;
+                let tag = (request.address() - self.tags.start) >> TAG;
                 return (at + 1, Some(tag));
             }
         }
@@ -118,7 +120,7 @@ impl Parser {
 
     /// How many groups a tag brings into force: none if it came already. Numbers of tags come round.
     pub fn due(&mut self, tag: u64) -> u64 {
-        let numbers = self.tags.bytes >> self.grain;
+        let numbers = self.tags.bytes >> TAG;
         let ahead = tag.wrapping_sub(self.next) & (numbers - 1);
         if ahead >= numbers / 2 {
             self.misses.tags[2] += 1;

@@ -24,7 +24,6 @@ pub(crate) struct Monitor {
     dump: DumpWriter<Vec<u8>>,
     pub(crate) ticks: u64,
     tag: u64,
-    grain: u8,
 }
 
 impl Monitor {
@@ -37,7 +36,6 @@ impl Monitor {
             dump: DumpWriter::new("dump", Vec::new(), dump).unwrap(),
             ticks: 1 << 39,
             tag: 0,
-            grain,
         }
     }
 
@@ -51,8 +49,7 @@ impl Monitor {
     pub(crate) fn tell(&mut self, changes: &[Change]) {
         changes.iter().for_each(|change| self.dump.told(&Told::Change(*change)).unwrap());
         self.dump.told(&Told::Tag(self.tag)).unwrap();
-        let numbers = TAGS.bytes >> self.grain;
-        let address = TAGS.start + ((self.tag % numbers) << self.grain);
+        let address = TAGS.start + self.tag * 64 % TAGS.bytes;
         // A read takes longer than a tick: nothing comes at the tick of a tag.
         self.ticks += 1;
         self.request(address, false);

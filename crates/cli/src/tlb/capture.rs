@@ -1,0 +1,238 @@
+//! `tierscope tlb capture`: the simulated machine under a monitor on its memory bus.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tierscope_core::{Clock, Error, ErrorKind, Mappings, Result, SpaceId, Target, Time, Wake};
+use tierscope_exchange::PartialDir;
+use tierscope_sim::exact::{Machine, Process, Setup};
+use tierscope_sim::experiment::{Experiment, Mode};
+use tierscope_trace::Event;
+use tierscope_trace::compact::Writer;
+use tierscope_trace::ptat::{Boards, DumpHeader, Files, Monitor};
+
+use crate::bench::race::stop_flag;
+use crate::report;
+use crate::sim::{Otherwise, experiment};
+use crate::ticker::Ticker;
+use crate::units::show_duration;
+
+/// Tables of the paper's region: 256 MB, half of it control blocks.
+const TABLES: u32 = 32_768;
+/// What a capture's names of mappings are in.
+pub(super) const NAMES: &str = "names.trace";
+/// Simulated time between two looks at what the kernel told.
+const STEP: Duration = Duration::from_millis(1);
+
+/// Flags of `tierscope tlb capture`.
+#[derive(Debug, Args)]
+pub struct CaptureArgs {
+    /// A ready-made experiment of `tierscope sim run`, or a TOML file. All its processes have their page tables in the
+    /// uncached region, of the size of its table-region, or 256 MiB
+    #[arg(value_name = "EXPERIMENT")]
+    pub experiment: String,
+
+    /// Directory to write to; must be new
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+
+    /// Boards of the monitor; lines go to them by turns
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub boards: u8,
+
+    /// Bytes that the monitor tells apart
+    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = ["64", "32"])]
+    pub grain: String,
+
+    /// Requests that a board keeps, and nanoseconds until one is fetched, as 1024,5; boards lose nothing unless told
+    #[arg(long, value_name = "N,NS", value_parser = buffer)]
+    pub buffer: Option<(u64, u64)>,
+
+    /// What is otherwise than the experiment says.
+    #[command(flatten)]
+    pub otherwise: Otherwise,
+
+    /// Print what was captured as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn buffer(text: &str) -> Result<(u64, u64), String> {
+    let parts = text.split_once(',').and_then(|(room, each)| {
+        Some((room.trim().parse().ok()?, each.trim().parse().ok().filter(|ns| *ns > 0)?))
+    });
+    parts.ok_or_else(|| "give requests and nanoseconds, as 1024,5".into())
+}
+
+type Watched = Machine<Monitor<BufWriter<File>>>;
+
+pub(super) fn run(args: &CaptureArgs) -> Result<()> {
+    let experiment = experiment(&args.experiment, &args.otherwise, &[])?;
+    if experiment.mode != Mode::Exact {
+        return Err(Error::new(ErrorKind::Usage, "cannot capture what no machine carries out")
+            .cause("the experiment is simulated by densities: nothing crosses a bus")
+            .remedy("give an experiment with mode = \"exact\""));
+    }
+    let setup = setup(&experiment);
+    setup.check()?;
+    let stop = stop_flag()?;
+    let directory = PartialDir::create(&args.output)?;
+    let monitor = monitor(args, &setup, directory.path())?;
+    let mut machine = Machine::observed(&setup, monitor)?.with_stop(Arc::clone(&stop));
+    let mut names = Names::new(&directory.path().join(NAMES))?;
+    for process in &experiment.processes {
+        machine.start(&Process { uncached_tables: true, ..process.clone() })?;
+    }
+    let captured = watch(&mut machine, &experiment, &mut names, &stop);
+    experiment.ran()?;
+    let walks: u64 = machine.walks().values().sum();
+    let time = machine.now() - Time(0);
+    finish(machine)?;
+    names.finish()?;
+    captured?;
+    directory.keep()?;
+    told(args, time, walks, stop.load(Ordering::Relaxed))
+}
+
+fn told(args: &CaptureArgs, time: Duration, walks: u64, stopped: bool) -> Result<()> {
+    let name = args.output.display();
+    let stopped = if stopped { ", as far as it came" } else { "" };
+    eprintln!("tierscope: captured {} of simulated time into {name}{stopped}", show_duration(time));
+    if args.json {
+        let said = json!({
+            "capture": name.to_string(),
+            "simulated_ns": time.as_nanos() as u64,
+            "walks_of_the_machine": walks,
+            "boards": args.boards,
+        });
+        return report::print(&format!("{said:#}\n"));
+    }
+    Ok(())
+}
+
+fn setup(experiment: &Experiment) -> Setup {
+    let tables = match experiment.setup.uncached_tables {
+        0 => TABLES,
+        some => some,
+    };
+    Setup { uncached_tables: tables, watch_tables: true, ..experiment.setup.clone() }
+}
+
+fn monitor(
+    args: &CaptureArgs,
+    setup: &Setup,
+    directory: &Path,
+) -> Result<Monitor<BufWriter<File>>> {
+    let (region, tags) = setup.watched();
+    // Tiers lie one after another, each from a GiB on.
+    let end =
+        setup.hardware.tiers.iter().fold(0u64, |end, tier| end.next_multiple_of(1024) + tier.mib);
+    let record = if end > 64 << 10 { 14 } else { 13 };
+    let grain = if args.grain == "32" { 5 } else { 6 };
+    let boards = Boards { count: args.boards, grain, buffer: args.buffer, ..Boards::default() };
+    let files = Files::of(directory, args.boards);
+    Monitor::new(boards, DumpHeader { record, region, tags }, |board| {
+        let path = board.map_or(&files.dump, |board| &files.boards[usize::from(board)]);
+        create(path)
+    })
+}
+
+fn create(path: &Path) -> Result<(String, BufWriter<File>)> {
+    let name = path.display().to_string();
+    let file = File::create(path).map_err(|e| {
+        Error::new(ErrorKind::Io, format!("cannot write {name}")).cause(e).remedy("check the disk")
+    })?;
+    Ok((name, BufWriter::with_capacity(1 << 18, file)))
+}
+
+/// Lets time pass, and writes what the kernel tells.
+fn watch(
+    machine: &mut Watched,
+    experiment: &Experiment,
+    names: &mut Names,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let end = Time(0) + experiment.time;
+    let mut ticker = Ticker::new("simulating", |done, all| {
+        let show = |nanos| show_duration(Duration::from_nanos(nanos));
+        format!("{} of {}", show(done), show(all))
+    });
+    let mut told = Vec::new();
+    while machine.now() < end && !stop.load(Ordering::Relaxed) {
+        let wake = machine.wait(end.min(machine.now() + STEP));
+        let mapped = machine.mappings(Duration::ZERO)?;
+        names.look(&mapped)?;
+        told.clear();
+        let lost = machine.told(&mut told);
+        machine.observer().told(&told, lost.0)?;
+        ticker.tick(machine.now().0, end.0);
+        if matches!(wake, Wake::Gone | Wake::Stop) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Closes the traces.
+fn finish(mut machine: Watched) -> Result<()> {
+    let mut told = Vec::new();
+    let lost = machine.told(&mut told);
+    machine.observer().told(&told, lost.0)?;
+    machine.into_observer().finish().map(drop)
+}
+
+/// Writes what is mapped where, for reports: events of a compact trace.
+struct Names {
+    writer: Writer<BufWriter<File>>,
+    known: BTreeMap<(u64, u64), u64>,
+}
+
+impl Names {
+    fn new(path: &Path) -> Result<Self> {
+        let (name, out) = create(path)?;
+        Ok(Self { writer: Writer::new(&name, out)?, known: BTreeMap::new() })
+    }
+
+    fn look(&mut self, mappings: &Mappings) -> Result<()> {
+        let pid = |space: SpaceId| u64::from(space.0) + 1;
+        let mut now = BTreeMap::new();
+        for mapping in &mappings.mappings {
+            let (start, bytes) = (mapping.range.start, mapping.range.bytes());
+            let key = (pid(mapping.range.space), start);
+            now.insert(key, bytes);
+            if self.known.get(&key) != Some(&bytes) {
+                let (time, backing, writable) = (mappings.taken, mapping.backing, mapping.writable);
+                let (pid, name) = (key.0, Arc::clone(&mapping.name));
+                self.writer.event(&Event::Map {
+                    time,
+                    pid,
+                    start,
+                    bytes,
+                    backing,
+                    writable,
+                    name,
+                })?;
+            }
+        }
+        for ((pid, start), bytes) in &self.known {
+            if !now.contains_key(&(*pid, *start)) {
+                let (time, pid, start, bytes) = (mappings.taken, *pid, *start, *bytes);
+                self.writer.event(&Event::Unmap { time, pid, start, bytes })?;
+            }
+        }
+        self.known = now;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<()> {
+        self.writer.finish(true).map(drop)
+    }
+}

@@ -1,0 +1,195 @@
+//! A program under QEMU's user emulation with tierscope's plugin: the files that they share, and the rings that the
+//! plugin writes every access into.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::AtomicU64;
+
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_wire::stats::{self, Count};
+use tierscope_wire::{Consumer, RawAccess, Shared};
+
+/// Threads at a time that are seen, at most: what the plugin has room for.
+pub(super) const MOST_THREADS: u32 = 64;
+/// Bytes of a thread's ring: a million records.
+const RING: u64 = 16 << 20;
+const PLUGIN: &str = "libtierscope_plugin.so";
+/// Where shared files lie: in memory.
+const SHARED: &str = "/dev/shm";
+
+/// How to run a program.
+pub(super) struct Emulation<'a> {
+    /// QEMU's name or path.
+    pub(super) qemu: &'a Path,
+    pub(super) plugin: PathBuf,
+    pub(super) threads: u32,
+}
+
+fn failed(what: impl std::fmt::Display, cause: impl std::fmt::Display, remedy: &str) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot use {what}")).cause(cause).remedy(remedy)
+}
+
+/// The plugin: where the user says, or beside this program.
+///
+/// # Errors
+/// [`ErrorKind::Missing`] if it is not there.
+pub(super) fn plugin(told: Option<&Path>) -> Result<PathBuf> {
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.join(PLUGIN));
+    let path = told.map(Path::to_owned).or_else(beside).unwrap_or_else(|| PLUGIN.into());
+    if path.is_file() {
+        return fs::canonicalize(&path).map_err(|e| failed(path.display(), e, "check its path"));
+    }
+    Err(Error::new(ErrorKind::Missing, "cannot record without QEMU's plugin")
+        .cause(format!("there is no {}", path.display()))
+        .remedy(
+            "build it (cargo build -p tierscope-plugin), and name it with --plugin or TIERSCOPE_PLUGIN",
+        ))
+}
+
+/// A program as the shell finds it: QEMU does not look into PATH.
+///
+/// # Errors
+/// [`ErrorKind::NoTarget`] if it is not there.
+pub(super) fn in_path(program: &OsString) -> Result<PathBuf> {
+    let own = PathBuf::from(program);
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    let found = match own.components().count() {
+        0 | 1 => std::env::split_paths(&places).map(|place| place.join(&own)).find(|p| p.is_file()),
+        _ => Some(own.clone()).filter(|path| path.is_file()),
+    };
+    found.ok_or_else(|| {
+        Error::new(ErrorKind::NoTarget, format!("cannot run {}", own.display()))
+            .cause("there is no such program")
+            .remedy("check its name, or give its path")
+    })
+}
+
+/// A program that runs; what is shared with it goes with this.
+pub(super) struct Emulated {
+    pub(super) child: Child,
+    directory: tempfile::TempDir,
+    stats: Shared,
+    rings: Vec<Ring>,
+}
+
+/// A thread's ring. The plugin gives up one whose reader is gone, so the reader stays.
+struct Ring {
+    words: &'static [AtomicU64],
+    /// Nobody writes before the thread begins.
+    reader: Option<Consumer<'static, RawAccess>>,
+    lost: u64,
+}
+
+impl Emulation<'_> {
+    /// Starts a program with its arguments.
+    ///
+    /// # Errors
+    /// QEMU is not there, or there is no room for the rings.
+    pub(super) fn start(&self, program: &Path, arguments: &[OsString]) -> Result<Emulated> {
+        let room = "free memory in /dev/shm, or record fewer threads";
+        let directory = tempfile::Builder::new()
+            .prefix("tierscope-tlb-")
+            .tempdir_in(SHARED)
+            .map_err(|e| failed(SHARED, e, room))?;
+        let make = |name: &str, bytes: u64| -> Result<Shared> {
+            let path = directory.path().join(name);
+            let shared = File::create(&path)
+                .and_then(|file| file.set_len(bytes))
+                .and_then(|()| Shared::open(&path, bytes));
+            shared.map_err(|e| failed(path.display(), e, room))
+        };
+        let stats = make("stats", stats::bytes_for(self.threads))?;
+        let ring = |thread: u32| {
+            let words = make(&format!("raw-{thread}"), RING)?.leak()?;
+            Ok(Ring { words, reader: None, lost: 0 })
+        };
+        let rings = (0..self.threads).map(ring).collect::<Result<Vec<Ring>>>()?;
+        let options = directory.path().join("options.toml");
+        fs::write(&options, self.options(directory.path()))
+            .map_err(|e| failed(options.display(), e, room))?;
+        let argument = format!("{},options={}", self.plugin.display(), options.display());
+        let mut command = Command::new(self.qemu);
+        command.args(["-plugin", &argument]).arg(program).args(arguments);
+        // SAFETY: between fork and exec there is one call of the system, which touches no memory.
+        unsafe {
+            command.pre_exec(|| {
+                // A program whose reader was killed would wait for it for ever.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        let child = command.spawn().map_err(|e| {
+            Error::new(ErrorKind::Missing, format!("cannot start {}", self.qemu.display()))
+                .cause(e)
+                .remedy("install QEMU's user emulation (qemu-user), or name it with --qemu")
+        })?;
+        Ok(Emulated { child, directory, stats, rings })
+    }
+
+    fn options(&self, run: &Path) -> String {
+        format!(
+            "run = \"{}\"\nparts = [\"raw\"]\nring_bytes = {RING}\ncpus = {}\n",
+            run.display(),
+            self.threads
+        )
+    }
+}
+
+impl Emulated {
+    /// Appends what every thread did since this was called last; whether a ring was so full that more is likely to
+    /// be there by now.
+    ///
+    /// # Errors
+    /// A ring is damaged.
+    pub(super) fn drain(&mut self, out: &mut Vec<RawAccess>) -> Result<bool> {
+        let mut full = false;
+        for ring in &mut self.rings {
+            if ring.reader.is_none() {
+                ring.reader = Consumer::attach(ring.words).ok();
+            }
+            let Some(reader) = &mut ring.reader else { continue };
+            let before = out.len();
+            ring.lost += reader.drain(out)?.lost.0;
+            full |= (out.len() - before) as u64 > reader.capacity() / 8;
+        }
+        Ok(full)
+    }
+
+    /// A file that the plugin writes.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Accesses that the plugin saw, and records that found no room.
+    pub(super) fn counted(&self) -> Result<(u64, u64)> {
+        let words = self.stats.words()?;
+        let lost: u64 = self.rings.iter().map(|ring| ring.lost).sum();
+        Ok((stats::sum(words, Count::Accesses), lost.max(stats::sum(words, Count::Lost))))
+    }
+}
+
+impl Drop for Emulated {
+    /// A program that nobody watches any more is ended: it would wait for its reader.
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_with_its_remedy() {
+        let error = plugin(Some(Path::new("/nowhere/x.so"))).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/x.so") && error.contains("--plugin"), "{error}");
+        assert!(in_path(&"no-such-program".into()).is_err());
+        assert!(in_path(&"sh".into()).unwrap().is_absolute());
+    }
+}

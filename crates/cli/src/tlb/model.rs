@@ -1,0 +1,254 @@
+//! Accesses through the MMUs of a machine: page tables are made as addresses are met.
+
+use std::collections::BTreeMap;
+
+use tierscope_core::{Access, Level, Result};
+use tierscope_hw::cache::Request;
+use tierscope_hw::entry::{FRAME_MASK, HUGE, PRESENT, WRITABLE};
+use tierscope_hw::{Asid, Cache, Machine, Mmu, PageSize, PageTable, Root, Source, entry_address};
+
+/// First physical address of the tables; pages lie below.
+const TABLES: u64 = 1 << 44;
+
+/// Where page tables lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placement {
+    /// In memory like any other: walks read them through the last-level cache.
+    Cached,
+    /// Those of the last level in memory that caches leave alone (PTAT).
+    Uncached,
+}
+
+/// What became of accesses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) accesses: u64,
+    /// The second-level TLB had the translation.
+    pub(super) second: u64,
+    /// No TLB had it, or a store found its page clean: walks.
+    pub(super) walks: u64,
+    /// Entries that walks read.
+    pub(super) reads: u64,
+    /// Of these, what memory had to give.
+    pub(super) memory: u64,
+    /// Addresses that the machine cannot translate.
+    pub(super) refused: u64,
+}
+
+/// Page tables of processes.
+struct Tables {
+    tables: Vec<[u64; 512]>,
+    levels: u8,
+    /// The end of the pages that were given out.
+    end: u64,
+}
+
+impl Tables {
+    fn new_table(&mut self) -> u64 {
+        self.tables.push([0; 512]);
+        TABLES + ((self.tables.len() as u64 - 1) << 12)
+    }
+
+    fn place(address: u64) -> (usize, usize) {
+        (((address - TABLES) >> 12) as usize, (address >> 3) as usize & 511)
+    }
+
+    fn entry(&mut self, address: u64) -> &mut u64 {
+        let (table, at) = Self::place(address);
+        &mut self.tables[table][at]
+    }
+
+    /// Gives an address a page, unless it has one.
+    fn map(&mut self, root: Root, linear: u64, size: PageSize) {
+        let mut table = root.table;
+        for level in (1..=self.levels).rev().filter_map(Level::new) {
+            let address = entry_address(table, linear, level);
+            let entry = *self.entry(address);
+            if level == size.level() && entry == 0 {
+                let frame = self.end.next_multiple_of(size.bytes());
+                self.end = frame + size.bytes();
+                let huge = if size == PageSize::K4 { 0 } else { HUGE };
+                *self.entry(address) = frame | PRESENT | WRITABLE | huge;
+                return;
+            }
+            if entry == 0 {
+                let new = self.new_table();
+                *self.entry(address) = new | PRESENT | WRITABLE;
+                table = new;
+            } else if entry & HUGE != 0 || level == Level::PTE {
+                return;
+            } else {
+                table = entry & FRAME_MASK;
+            }
+        }
+    }
+}
+
+impl PageTable for Tables {
+    fn read(&mut self, address: u64) -> u64 {
+        *self.entry(address)
+    }
+
+    fn set(&mut self, address: u64, flags: u64) {
+        *self.entry(address) |= flags;
+    }
+}
+
+/// A machine's MMUs, one a core.
+pub(super) struct Model {
+    tables: Tables,
+    roots: BTreeMap<u64, Root>,
+    last: Option<(u64, Root)>,
+    mmus: Vec<Mmu>,
+    cores: usize,
+    config: tierscope_hw::config::Translation,
+    /// The last-level cache, where walks are followed into memory.
+    caches: Option<(Cache, Placement)>,
+    pub(super) counts: Counts,
+}
+
+impl Model {
+    /// Nothing is mapped, nothing known. With `placement` entries and data go through the last-level cache.
+    pub(super) fn new(machine: &Machine, placement: Option<Placement>) -> Result<Self> {
+        let caches = match (placement, &machine.llc) {
+            (Some(placement), Some(llc)) => {
+                Some((Cache::new(llc, machine.processor.physical_bits)?, placement))
+            }
+            _ => None,
+        };
+        let config = machine.translation.clone();
+        let tables = Tables { tables: Vec::new(), levels: config.levels, end: 0 };
+        // A configuration that no MMU can have is told here, not at the first access.
+        let mmus = vec![Mmu::new(&config)?];
+        let cores = machine.processor.cpus() as usize;
+        let (roots, counts) = (BTreeMap::new(), Counts::default());
+        Ok(Self { tables, roots, last: None, mmus, cores, config, caches, counts })
+    }
+
+    /// An access of a thread, to a page of that size; whether it walked.
+    #[inline]
+    pub(super) fn access(
+        &mut self,
+        (thread, pid): (u32, u64),
+        linear: u64,
+        access: Access,
+        size: PageSize,
+    ) -> bool {
+        let root = match self.last {
+            Some((known, root)) if known == pid => root,
+            _ => self.root(pid),
+        };
+        let core = thread as usize % self.cores;
+        if core >= self.mmus.len() {
+            self.reach(core);
+        }
+        self.counts.accesses += 1;
+        let (page, source) = match self.mmus[core].translate(&mut self.tables, root, linear, access)
+        {
+            Ok(found) => found,
+            Err(_) => {
+                self.tables.map(root, linear, size);
+                match self.mmus[core].translate(&mut self.tables, root, linear, access) {
+                    Ok(found) => found,
+                    Err(_) => {
+                        self.counts.refused += 1;
+                        return false;
+                    }
+                }
+            }
+        };
+        match source {
+            Source::L1 => {}
+            Source::L2 => self.counts.second += 1,
+            Source::Walk => self.walked(core),
+        }
+        if let Some((cache, _)) = &mut self.caches {
+            cache.access(page.physical(linear), Request::Read);
+        }
+        source == Source::Walk
+    }
+
+    fn walked(&mut self, core: usize) {
+        let reads = *self.mmus[core].last_reads();
+        self.counts.walks += 1;
+        self.counts.reads += u64::from(reads.count());
+        let Some((cache, placement)) = &mut self.caches else { return };
+        for (at, address) in reads.as_slice().iter().enumerate() {
+            let last = at + 1 == reads.as_slice().len();
+            let uncached = last && *placement == Placement::Uncached;
+            let hit = !uncached && cache.access(*address, Request::Read).hit;
+            self.counts.memory += u64::from(!hit);
+        }
+    }
+
+    #[cold]
+    fn root(&mut self, pid: u64) -> Root {
+        let number = self.roots.len() as u16 % (Asid::COUNT - 1) + 1;
+        if !self.roots.contains_key(&pid) {
+            let asid = Asid::new(number).unwrap_or(Asid::ZERO);
+            let root = Root { table: self.tables.new_table(), asid };
+            self.roots.insert(pid, root);
+        }
+        let root = self.roots[&pid];
+        self.last = Some((pid, root));
+        root
+    }
+
+    #[cold]
+    fn reach(&mut self, core: usize) {
+        while self.mmus.len() <= core {
+            self.mmus.push(Mmu::new(&self.config).expect("the first could be made"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(placement: Option<Placement>) -> Model {
+        Model::new(&Machine::ready_made("xeon-e5-2620v2").unwrap(), placement).unwrap()
+    }
+
+    // Two rounds over 4096 pages of 4 KiB: far more than the 512 entries of the second level, so each walks. Of 2 MiB
+    // they are eight pages.
+    #[test]
+    fn pages_are_walked_for_as_often_as_tlbs_forget() {
+        for (size, walks) in [(PageSize::K4, 8192), (PageSize::M2, 8)] {
+            let mut model = model(None);
+            for page in (0..2).flat_map(|_| 0..4096) {
+                model.access((0, 7), page << 12, Access::Load, size);
+            }
+            assert_eq!((model.counts.accesses, model.counts.walks), (8192, walks), "{size:?}");
+        }
+    }
+
+    #[test]
+    fn processes_and_cores_know_nothing_of_each_other() {
+        let mut model = model(None);
+        let walked = [(0, 1), (0, 1), (1, 1), (0, 2)]
+            .map(|who| model.access(who, 0x5000, Access::Load, PageSize::K4));
+        assert_eq!(walked, [true, false, true, true]);
+    }
+
+    // The walks of a second round read entries that the cache has, unless those of the last level are left out.
+    #[test]
+    fn uncached_entries_come_from_memory() {
+        let memory = |placement| {
+            let mut model = model(Some(placement));
+            for page in (0..2).flat_map(|_| 0..4096) {
+                model.access((0, 7), page << 12, Access::Load, PageSize::K4);
+            }
+            model.counts.memory
+        };
+        assert!(memory(Placement::Cached) < 600);
+        assert!(memory(Placement::Uncached) >= 8192);
+    }
+
+    #[test]
+    fn what_no_machine_translates_is_counted() {
+        let mut model = model(None);
+        assert!(!model.access((0, 1), 1 << 60, Access::Load, PageSize::K4));
+        assert_eq!(model.counts.refused, 1);
+    }
+}

@@ -1,0 +1,167 @@
+//! What addresses belong to: mappings, and objects with a name in them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tierscope_core::Backing;
+use tierscope_trace::Event;
+
+/// Addresses further apart than this belong to different objects, where no mapping is known.
+const GAP: u64 = 16 << 20;
+
+/// Something that addresses belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Object {
+    pub(super) pid: u64,
+    pub(super) name: Arc<str>,
+    pub(super) start: u64,
+    /// One past its last byte, at its largest.
+    pub(super) end: u64,
+}
+
+/// All of them, and what is where now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Objects {
+    pub(super) list: Vec<Object>,
+    /// By process and first byte: end, place in the list.
+    maps: BTreeMap<(u64, u64), (u64, usize)>,
+    symbols: BTreeMap<(u64, u64), (u64, usize)>,
+}
+
+impl Objects {
+    /// Takes note of what is mapped, unmapped or named.
+    pub(super) fn event(&mut self, event: &Event) {
+        match event {
+            Event::Map { pid, start, bytes, name, backing, .. } => {
+                let end = start.saturating_add(*bytes);
+                cut(&mut self.maps, *pid, *start, end);
+                let at = self.mapped(*pid, *start, end, &called(name, *backing));
+                self.maps.insert((*pid, *start), (end, at));
+            }
+            Event::Unmap { pid, start, bytes, .. } => {
+                cut(&mut self.maps, *pid, *start, start.saturating_add(*bytes));
+            }
+            Event::Symbol { pid, start, bytes, name } => {
+                let end = start.saturating_add(*bytes);
+                let at = self.add(*pid, *start, end, name);
+                cut(&mut self.symbols, *pid, *start, end);
+                self.symbols.insert((*pid, *start), (end, at));
+            }
+            Event::Thread { .. } => {}
+        }
+    }
+
+    /// A mapping; one that goes on where another of that name ends belongs to the same object.
+    fn mapped(&mut self, pid: u64, start: u64, end: u64, name: &Arc<str>) -> usize {
+        let before = self.maps.range((pid, 0)..(pid, start)).next_back();
+        if let Some((_, (touching, at))) = before
+            && *touching == start
+            && self.list[*at].name == *name
+        {
+            self.list[*at].end = self.list[*at].end.max(end);
+            return *at;
+        }
+        self.add(pid, start, end, name)
+    }
+
+    fn add(&mut self, pid: u64, start: u64, end: u64, name: &Arc<str>) -> usize {
+        let known =
+            |object: &Object| (object.pid, object.start, &object.name) == (pid, start, name);
+        if let Some(at) = self.list.iter().rposition(known) {
+            self.list[at].end = self.list[at].end.max(end);
+            return at;
+        }
+        self.list.push(Object { pid, name: Arc::clone(name), start, end });
+        self.list.len() - 1
+    }
+
+    /// Where in the list the object is that an address belongs to now.
+    pub(super) fn find(&self, pid: u64, address: u64) -> Option<usize> {
+        let in_map = |map: &BTreeMap<(u64, u64), (u64, usize)>| {
+            let (_, (end, at)) = map.range((pid, 0)..=(pid, address)).next_back()?;
+            (address < *end).then_some(*at)
+        };
+        in_map(&self.symbols).or_else(|| in_map(&self.maps))
+    }
+
+    /// Objects for addresses of which nothing is known: those that lie near each other are one.
+    pub(super) fn cluster(&mut self, mut pages: Vec<(u64, u64)>) {
+        pages.sort_unstable();
+        let mut groups: Vec<(u64, u64, u64)> = Vec::new();
+        for (pid, page) in pages {
+            match groups.last_mut() {
+                Some((of, _, end)) if *of == pid && page - *end <= GAP => *end = page + 4096,
+                _ => groups.push((pid, page, page + 4096)),
+            }
+        }
+        for (pid, start, end) in groups {
+            let name: Arc<str> = format!("{start:#x}").into();
+            let at = self.add(pid, start, end, &name);
+            self.maps.insert((pid, start), (end, at));
+        }
+    }
+}
+
+/// A mapping's name.
+fn called(name: &Arc<str>, backing: Backing) -> Arc<str> {
+    match (&**name, backing) {
+        ("", Backing::Heap) => "[heap]".into(),
+        ("", Backing::Stack) => "[stack]".into(),
+        ("", _) => "[anonymous]".into(),
+        _ => Arc::clone(name),
+    }
+}
+
+/// Takes a range out of what is known.
+fn cut(map: &mut BTreeMap<(u64, u64), (u64, usize)>, pid: u64, start: u64, end: u64) {
+    while let Some((&(_, from), &(to, at))) = map.range((pid, 0)..(pid, end)).next_back()
+        && to > start
+    {
+        map.remove(&(pid, from));
+        if from < start {
+            map.insert((pid, from), (start, at));
+        }
+        if to > end {
+            map.insert((pid, end), (to, at));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::Time;
+
+    fn map(start: u64, bytes: u64, name: &str) -> Event {
+        let (time, pid, backing) = (Time(0), 1, Backing::Anonymous);
+        Event::Map { time, pid, start, bytes, backing, writable: true, name: name.into() }
+    }
+
+    //   0    100       200       300
+    //   heap heap      [     gone ]
+    //          symbol
+    #[test]
+    fn addresses_belong_to_the_narrowest() {
+        let mut objects = Objects::default();
+        objects.event(&map(0, 100, "heap"));
+        objects.event(&map(100, 200, "heap"));
+        objects.event(&Event::Symbol { pid: 1, start: 110, bytes: 10, name: "table".into() });
+        objects.event(&Event::Unmap { time: Time(1), pid: 1, start: 200, bytes: 100 });
+        let name = |at| objects.find(1, at).map(|at| &*objects.list[at].name);
+        assert_eq!([0, 109, 119, 120].map(name), ["heap", "heap", "table", "heap"].map(Some));
+        assert_eq!((name(200), objects.find(2, 0)), (None, None));
+        assert_eq!((objects.list[0].start, objects.list[0].end), (0, 300));
+    }
+
+    #[test]
+    fn what_nobody_named_is_grouped_by_where_it_lies() {
+        let mut objects = Objects::default();
+        objects.cluster(vec![(1, 0x5000), (1, 0x1000), (1, 0x1000 + (32 << 20)), (2, 0x1000)]);
+        let names: Vec<_> = objects.list.iter().map(|o| (o.pid, &*o.name, o.end)).collect();
+        let far = 0x1000 + (32 << 20);
+        assert_eq!(
+            names,
+            [(1, "0x1000", 0x6000), (1, "0x2001000", far + 4096), (2, "0x1000", 0x2000)]
+        );
+    }
+}

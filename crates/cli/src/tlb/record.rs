@@ -1,0 +1,387 @@
+//! `tierscope tlb record`: every access of an unmodified program, through a model of a machine's TLBs as it runs, and
+//! into a compact trace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use tierscope_core::{Access as Touch, Error, ErrorKind, Result};
+use tierscope_exchange::Partial;
+use tierscope_hw::PageSize;
+use tierscope_trace::compact::Writer;
+use tierscope_trace::elf::Elf;
+use tierscope_trace::mappings::MappingLog;
+use tierscope_trace::{Access, Event, Kind};
+use tierscope_wire::RawAccess;
+
+use super::emulator::{Emulated, Emulation, MOST_THREADS, in_path, plugin};
+use super::model::Model;
+use super::source::{machine, page_size, size_name};
+use crate::report;
+use crate::ticker::Ticker;
+use crate::units::show_bytes;
+
+/// Time between two looks at rings that were not full.
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// Flags of `tierscope tlb record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// File to write, for `tierscope tlb report` and `whatif`; must be new. Nothing is written without it
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// The machine whose TLBs the accesses go through as the program runs: a ready-made one, or a TOML file
+    #[arg(long, value_name = "MACHINE", default_value = "xeon-e5-2620v2")]
+    pub machine: String,
+
+    /// Pages that the accesses go to: 4K, 2M or 1G
+    #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = page_size)]
+    pub pages: PageSize,
+
+    /// Only write the trace: no model runs beside the program
+    #[arg(long, requires = "output")]
+    pub no_model: bool,
+
+    /// Run the program once without anybody watching first, and tell how much slower it is
+    #[arg(long)]
+    pub compare: bool,
+
+    /// Threads at a time that are seen
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(1..=MOST_THREADS as i64))]
+    pub threads: u32,
+
+    /// QEMU's user emulation
+    #[arg(long, value_name = "PATH", default_value = "qemu-x86_64")]
+    pub qemu: PathBuf,
+
+    /// QEMU's plugin; without it $TIERSCOPE_PLUGIN, or libtierscope_plugin.so beside this program
+    #[arg(long, value_name = "PATH")]
+    pub plugin: Option<PathBuf>,
+
+    /// Print what was recorded as JSON on stderr's peer, stdout: what the program prints goes there too
+    #[arg(long)]
+    pub json: bool,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub program: Vec<OsString>,
+}
+
+pub(super) fn run(args: &RecordArgs) -> Result<()> {
+    let machine = machine(&args.machine)?;
+    let told = args.plugin.clone().or_else(|| std::env::var_os("TIERSCOPE_PLUGIN").map(Into::into));
+    let plugin = plugin(told.as_deref())?;
+    let program = in_path(&args.program[0])?;
+    let model = if args.no_model { None } else { Some(Model::new(&machine, None)?) };
+    let partial = args.output.as_deref().map(Partial::create).transpose()?;
+    let name = args.output.as_ref().map_or(String::new(), |path| path.display().to_string());
+    let writer = match &partial {
+        None => None,
+        Some(partial) => {
+            let file = partial
+                .file()
+                .try_clone()
+                .map_err(|e| Error::new(ErrorKind::Io, format!("cannot write {name}")).cause(e))?;
+            Some(Writer::new(&name, BufWriter::with_capacity(1 << 18, file))?)
+        }
+    };
+    let stop = stop()?;
+    let alone = if args.compare { Some(time_alone(&program, &args.program[1..])?) } else { None };
+    let emulation = Emulation { qemu: &args.qemu, plugin, threads: args.threads };
+    let begun = Instant::now();
+    let emulated = emulation.start(&program, &args.program[1..])?;
+    let mut tape = Tape::new(writer, model, args.pages, emulated.child.id().into());
+    let (status, seen) = follow(emulated, &mut tape, &stop)?;
+    let took = begun.elapsed();
+    let whole = status.success() && !stop.load(Ordering::Relaxed);
+    let told = tape.finish(whole)?;
+    if let Some(partial) = partial {
+        partial.keep()?;
+    }
+    tell(args, &told, seen, took, alone)?;
+    match status.success() || stop.load(Ordering::Relaxed) {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::Other, format!("{} failed", program.display()))
+            .cause(status)
+            .remedy("what it did until then was recorded")),
+    }
+}
+
+/// The first Ctrl-C ends the program, which gets it as well; what it did is kept.
+fn stop() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(|e| Error::new(ErrorKind::Other, "cannot wait for signals").cause(e))?;
+    }
+    Ok(stop)
+}
+
+fn time_alone(program: &Path, arguments: &[OsString]) -> Result<Duration> {
+    let begun = Instant::now();
+    let status = Command::new(program).args(arguments).status();
+    status.map_err(|e| {
+        Error::new(ErrorKind::NoTarget, format!("cannot run {}", program.display())).cause(e)
+    })?;
+    Ok(begun.elapsed())
+}
+
+/// What the plugin counted: accesses, and records that were lost.
+type Counted = (u64, u64);
+
+/// Reads rings and the log of mappings until the program is gone.
+fn follow(
+    mut emulated: Emulated,
+    tape: &mut Tape,
+    stop: &AtomicBool,
+) -> Result<(ExitStatus, Counted)> {
+    let mut log = Log::new(emulated.path("mappings.log"));
+    let mut ticker = Ticker::new("recording", |done, _| format!("{done} accesses"));
+    let mut records = Vec::new();
+    loop {
+        let status = emulated
+            .child
+            .try_wait()
+            .map_err(|e| Error::new(ErrorKind::Other, "cannot wait for the program").cause(e))?;
+        // What is unmapped may still have accesses in the rings.
+        let later = tape.mapped(&mut log)?;
+        records.clear();
+        let full = emulated.drain(&mut records)?;
+        tape.records(&records)?;
+        tape.unmapped(later)?;
+        ticker.tick(tape.accesses, tape.accesses);
+        if let Some(status) = status.filter(|_| records.is_empty()) {
+            return Ok((status, emulated.counted()?));
+        }
+        if stop.load(Ordering::Relaxed) && status.is_none() {
+            // A program that does not mind the signal is ended.
+            let _ = emulated.child.kill();
+        }
+        if !full {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// The log of mappings, as far as it was read.
+struct Log {
+    path: PathBuf,
+    file: Option<BufReader<File>>,
+    rest: String,
+}
+
+impl Log {
+    fn new(path: PathBuf) -> Self {
+        Self { path, file: None, rest: String::new() }
+    }
+
+    /// The next whole line.
+    fn line(&mut self) -> Option<String> {
+        if self.file.is_none() {
+            self.file = File::open(&self.path).ok().map(BufReader::new);
+        }
+        self.file.as_mut()?.read_line(&mut self.rest).ok()?;
+        self.rest.ends_with('\n').then(|| std::mem::take(&mut self.rest))
+    }
+}
+
+/// What becomes of what is heard.
+struct Tape {
+    writer: Option<Writer<BufWriter<File>>>,
+    model: Option<Model>,
+    size: PageSize,
+    pid: u64,
+    log: MappingLog,
+    threads: BTreeSet<u16>,
+    /// Files whose symbols were told, and where they are.
+    named: BTreeSet<(String, u64)>,
+    files: BTreeMap<String, Option<Elf>>,
+    accesses: u64,
+}
+
+/// What was recorded.
+struct Recorded {
+    accesses: u64,
+    bytes: u64,
+    threads: usize,
+    walks: Option<u64>,
+}
+
+impl Tape {
+    fn new(
+        writer: Option<Writer<BufWriter<File>>>,
+        model: Option<Model>,
+        size: PageSize,
+        pid: u64,
+    ) -> Self {
+        Self {
+            writer,
+            model,
+            size,
+            pid,
+            log: MappingLog::new(pid),
+            threads: BTreeSet::new(),
+            named: BTreeSet::new(),
+            files: BTreeMap::new(),
+            accesses: 0,
+        }
+    }
+
+    fn event(&mut self, event: &Event) -> Result<()> {
+        match &mut self.writer {
+            Some(writer) => writer.event(event),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes what is mapped since; gives what is unmapped.
+    fn mapped(&mut self, log: &mut Log) -> Result<Vec<Event>> {
+        let mut later = Vec::new();
+        let pid = self.pid;
+        while let Some(line) = log.line() {
+            let told = self.log.line(&line, &mut |at| mapped_at(pid, at));
+            for (event, offset) in told {
+                match event {
+                    Event::Unmap { .. } => later.push(event),
+                    event => {
+                        self.event(&event)?;
+                        self.names(&event, offset)?;
+                    }
+                }
+            }
+        }
+        Ok(later)
+    }
+
+    fn unmapped(&mut self, events: Vec<Event>) -> Result<()> {
+        events.iter().try_for_each(|event| self.event(event))
+    }
+
+    /// Tells the symbols of a file that is mapped.
+    fn names(&mut self, event: &Event, offset: Option<u64>) -> Result<()> {
+        let (Event::Map { start, name, .. }, Some(offset)) = (event, offset) else { return Ok(()) };
+        if self.writer.is_none() {
+            return Ok(());
+        }
+        let read = || fs::read(&**name).ok().and_then(|bytes| Elf::read(&bytes));
+        let elf = self.files.entry(name.to_string()).or_insert_with(read);
+        let Some(elf) = elf else { return Ok(()) };
+        let Some(bias) = elf.bias(*start, offset) else { return Ok(()) };
+        if !self.named.insert((name.to_string(), bias)) {
+            return Ok(());
+        }
+        let symbols: Vec<Event> = elf
+            .symbols
+            .iter()
+            .map(|symbol| Event::Symbol {
+                pid: self.pid,
+                start: bias.wrapping_add(symbol.address),
+                bytes: symbol.bytes,
+                name: symbol.name.as_str().into(),
+            })
+            .collect();
+        symbols.iter().try_for_each(|symbol| self.event(symbol))
+    }
+
+    fn records(&mut self, records: &[RawAccess]) -> Result<()> {
+        for record in records {
+            if self.threads.insert(record.cpu) {
+                let (number, tid) = (u32::from(record.cpu), u64::from(record.cpu));
+                let name = Arc::from("");
+                self.event(&Event::Thread { number, pid: self.pid, tid, name })?;
+            }
+            if let Some(writer) = &mut self.writer {
+                let kind = if record.store { Kind::Store } else { Kind::Load };
+                let (thread, bytes) = (u32::from(record.cpu), 1 << record.size_log2);
+                let (address, time) = (record.address, record.time);
+                writer.access(&Access { address, time, thread, bytes, kind })?;
+            }
+            if let Some(model) = &mut self.model {
+                let touch = if record.store { Touch::Store } else { Touch::Load };
+                let who = (u32::from(record.cpu), self.pid);
+                let _ = model.access(who, record.address, touch, self.size);
+            }
+        }
+        self.accesses += records.len() as u64;
+        Ok(())
+    }
+
+    fn finish(self, whole: bool) -> Result<Recorded> {
+        let walks = self.model.map(|model| model.counts.walks);
+        let (accesses, threads) = (self.accesses, self.threads.len());
+        let bytes = match self.writer {
+            Some(writer) => writer.finish(whole)?.2,
+            None => 0,
+        };
+        Ok(Recorded { accesses, bytes, threads, walks })
+    }
+}
+
+/// The file that a process has mapped at an address, while it is there.
+fn mapped_at(pid: u64, address: u64) -> Option<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    maps.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        let holds = (hex(start)?..hex(end)?).contains(&address);
+        words.nth(4).filter(|path| holds && path.starts_with('/')).map(str::to_owned)
+    })
+}
+
+fn tell(
+    args: &RecordArgs,
+    told: &Recorded,
+    (seen, lost): Counted,
+    took: Duration,
+    alone: Option<Duration>,
+) -> Result<()> {
+    let rate = told.accesses as f64 / took.as_secs_f64();
+    let each = told.bytes as f64 / told.accesses.max(1) as f64;
+    let slower = alone.map(|alone| took.as_secs_f64() / alone.as_secs_f64().max(1e-9));
+    eprintln!(
+        "tierscope: {} accesses of {} threads in {:.2} s ({:.1} M a second){}",
+        told.accesses,
+        told.threads,
+        took.as_secs_f64(),
+        rate / 1e6,
+        slower.map_or(String::new(), |slower| format!(", {slower:.1} times as long as alone"))
+    );
+    if let Some(walks) = told.walks {
+        let share = 1000.0 * walks as f64 / told.accesses.max(1) as f64;
+        let (machine, pages) = (&args.machine, size_name(args.pages));
+        eprintln!(
+            "tierscope: {walks} misses ({share:.3} of 1000) with pages of {pages} on {machine}"
+        );
+    }
+    if let Some(output) = &args.output {
+        let size = show_bytes(told.bytes);
+        eprintln!("tierscope: wrote {}, {size}, {each:.3} bytes an access", output.display());
+    }
+    if lost > 0 || seen > told.accesses {
+        let missing = lost.max(seen.saturating_sub(told.accesses));
+        eprintln!("tierscope: {missing} of {seen} accesses were lost");
+    }
+    if !args.json {
+        return Ok(());
+    }
+    let said = json!({
+        "accesses": told.accesses, "seen": seen, "lost": lost, "threads": told.threads,
+        "seconds": took.as_secs_f64(), "alone_seconds": alone.map(|alone| alone.as_secs_f64()),
+        "slowdown": slower, "misses": told.walks, "file_bytes": told.bytes,
+        "bytes_per_access": each,
+    });
+    report::print(&format!("{said:#}\n"))
+}

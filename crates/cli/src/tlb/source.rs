@@ -1,0 +1,137 @@
+//! What is read: accesses of a trace, one by one, with the function that makes each; or misses of a capture.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tierscope_core::{Access as Touch, Error, ErrorKind, Result};
+use tierscope_hw::{Machine, PageSize};
+use tierscope_trace::ptat::Files;
+use tierscope_trace::{Batch, Event, Format, Kind, Options};
+
+use crate::trace::{Read, read};
+
+/// The trace.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// A trace of accesses in any format of `tierscope trace convert`, - for standard input, or a directory with a bus
+    /// monitor's board-0.bus, … and dump.ptat
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// The trace's format; told by its content otherwise
+    #[arg(long, value_name = "FORMAT", value_parser = crate::trace::formats())]
+    pub from: Option<Format>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl TraceArgs {
+    /// Whether it is a bus monitor's.
+    pub(super) fn is_capture(&self) -> bool {
+        Files::are_in(&self.file)
+    }
+
+    pub(super) fn is_piped(&self) -> bool {
+        self.file.as_os_str() == "-"
+    }
+
+    /// Reads all accesses.
+    pub(super) fn accesses(&self, listener: &mut dyn Listener) -> Result<Read> {
+        let options = Options { format: self.from, lenient: true };
+        let mut trace = tierscope_trace::open(&self.file, options)?;
+        let mut threads = Threads::default();
+        read(&mut trace, |batch| {
+            threads.pass(batch, listener);
+            Ok(())
+        })
+    }
+}
+
+/// An access to data.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) thread: u32,
+    pub(super) pid: u64,
+    pub(super) address: u64,
+    pub(super) access: Touch,
+    /// Where the instruction lies, as far as the trace tells.
+    pub(super) from: Option<u64>,
+}
+
+/// Hears what a trace says.
+pub(super) trait Listener {
+    fn event(&mut self, event: &Event);
+    fn access(&mut self, seen: Seen);
+}
+
+/// Processes of threads, and what they execute.
+#[derive(Default)]
+struct Threads(Vec<(u64, Option<u64>)>);
+
+impl Threads {
+    fn pass(&mut self, batch: &Batch, listener: &mut dyn Listener) {
+        let mut at = 0;
+        for (before, event) in &batch.events {
+            self.accesses(batch, at, *before, listener);
+            at = *before;
+            if let Event::Thread { number, pid, .. } = event {
+                self.of(*number).0 = *pid;
+            }
+            listener.event(event);
+        }
+        self.accesses(batch, at, batch.accesses.len(), listener);
+    }
+
+    fn of(&mut self, thread: u32) -> &mut (u64, Option<u64>) {
+        let at = thread as usize;
+        if at >= self.0.len() {
+            self.0.resize(at + 1, (0, None));
+        }
+        &mut self.0[at]
+    }
+
+    fn accesses(&mut self, batch: &Batch, from: usize, to: usize, listener: &mut dyn Listener) {
+        for access in &batch.accesses[from..to] {
+            let thread = self.of(access.thread);
+            if access.kind == Kind::Fetch {
+                thread.1 = Some(access.address);
+                continue;
+            }
+            let (pid, from) = *thread;
+            let touch = if access.kind == Kind::Load { Touch::Load } else { Touch::Store };
+            let thread = access.thread;
+            listener.access(Seen { thread, pid, address: access.address, access: touch, from });
+        }
+    }
+}
+
+/// A ready-made machine, or one of a file.
+pub(super) fn machine(text: &str) -> Result<Machine> {
+    if !Path::new(text).is_file() {
+        return Machine::ready_made(text);
+    }
+    let content = std::fs::read_to_string(text).map_err(|e| {
+        Error::new(ErrorKind::Io, format!("cannot read {text}")).cause(e).remedy("check the file")
+    })?;
+    Machine::parse(text, &content)
+}
+
+/// Page sizes by name.
+pub(super) fn page_size(text: &str) -> Result<PageSize, String> {
+    match text {
+        "4K" | "4k" => Ok(PageSize::K4),
+        "2M" | "2m" => Ok(PageSize::M2),
+        "1G" | "1g" => Ok(PageSize::G1),
+        _ => Err("pages have 4K, 2M or 1G".into()),
+    }
+}
+
+pub(super) fn size_name(size: PageSize) -> &'static str {
+    match size {
+        PageSize::K4 => "4K",
+        PageSize::M2 => "2M",
+        PageSize::G1 => "1G",
+    }
+}

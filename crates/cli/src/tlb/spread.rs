@@ -1,0 +1,94 @@
+//! How misses are spread over pages: the paper's figures 6 and 7.
+
+use serde_json::{Value, json};
+
+/// Points of the cumulative distribution.
+const POINTS: usize = 20;
+
+/// Misses of pages, in any unit, in ascending order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Spread(Vec<u64>);
+
+impl Spread {
+    pub(super) fn new(mut misses: Vec<u64>) -> Self {
+        misses.sort_unstable();
+        Self(misses)
+    }
+
+    /// Share of all misses in the pages that have most of them: so many of a hundred, at least one.
+    pub(super) fn share_of_top(&self, percent: f64) -> f64 {
+        let all: u64 = self.0.iter().sum();
+        if all == 0 {
+            return 0.0;
+        }
+        let count = ((self.0.len() as f64 * percent / 100.0).round() as usize).max(1);
+        let top: u64 = self.0[self.0.len() - count.min(self.0.len())..].iter().sum();
+        top as f64 / all as f64
+    }
+
+    /// Misses of the page below which so many of a hundred lie (nearest rank).
+    pub(super) fn percentile(&self, percent: f64) -> u64 {
+        let rank = (self.0.len() as f64 * percent / 100.0).ceil() as usize;
+        self.0.get(rank.saturating_sub(1)).copied().unwrap_or(0)
+    }
+
+    /// The cumulative distribution: share of pages, those with the fewest first, and their share of misses.
+    pub(super) fn cdf(&self) -> Vec<(f64, f64)> {
+        let step = |point: usize| {
+            let pages = point as f64 / POINTS as f64;
+            (
+                pages,
+                1.0 - if point == POINTS { 0.0 } else { self.share_of_top(100.0 - 100.0 * pages) },
+            )
+        };
+        (1..=POINTS).map(step).collect()
+    }
+
+    pub(super) fn json(&self, unit: f64) -> Value {
+        let percentile = |percent| self.percentile(percent) as f64 / unit;
+        json!({
+            "pages": self.0.len(),
+            "misses_a_page": {
+                "p50": percentile(50.0), "p80": percentile(80.0), "p95": percentile(95.0),
+                "most": percentile(100.0),
+            },
+            "share_of_top_5_percent": self.share_of_top(5.0),
+            "share_of_top_20_percent": self.share_of_top(20.0),
+            "cdf": self.cdf(),
+        })
+    }
+
+    pub(super) fn text(&self, unit: f64) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        let percentile = |percent| self.percentile(percent) as f64 / unit;
+        format!(
+            "pages         {}: half of them have at most {:.1} misses, 95 % at most {:.1}, none more than {:.1}\n\
+             of misses     {:.1} % are in 5 % of the pages, {:.1} % in 20 %\n",
+            self.0.len(),
+            percentile(50.0),
+            percentile(95.0),
+            percentile(100.0),
+            100.0 * self.share_of_top(5.0),
+            100.0 * self.share_of_top(20.0),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ten pages: nine with one miss, one with eleven of twenty.
+    #[test]
+    fn the_top_is_what_has_most() {
+        let spread = Spread::new(vec![1, 1, 1, 11, 1, 1, 1, 1, 1, 1]);
+        assert_eq!((spread.share_of_top(10.0), spread.share_of_top(5.0)), (0.55, 0.55));
+        assert_eq!([50.0, 90.0, 91.0].map(|p| spread.percentile(p)), [1, 1, 11]);
+        let cdf = spread.cdf();
+        assert!((cdf[17].0 - 0.9).abs() < 1e-9 && (cdf[17].1 - 0.45).abs() < 1e-9, "{cdf:?}");
+        assert_eq!(cdf[19], (1.0, 1.0));
+        assert_eq!(Spread::default().share_of_top(5.0), 0.0);
+    }
+}

@@ -1,0 +1,262 @@
+//! `tierscope tlb` as its user sees it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tierscope_core::{Backing, Time};
+use tierscope_trace::compact::Writer;
+use tierscope_trace::{Access, Event, Kind};
+
+fn tlb(arguments: &[&str], dir: &Path, code: i32) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
+    command.arg("tlb").args(arguments).current_dir(dir).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
+    output
+}
+
+fn json(arguments: &[&str], dir: &Path) -> Value {
+    serde_json::from_slice(&tlb(&[arguments, &["--json"]].concat(), dir, 0).stdout).unwrap()
+}
+
+const TABLE: u64 = 0x4000_0000;
+const CODE: u64 = 0x40_0000;
+const PAGES: u64 = 4096;
+
+/// Two rounds over a table of 4096 pages, a word each, and beside every step one of the same small page; code says who.
+fn recorded(path: &Path) {
+    let mut writer = Writer::new("t", fs::File::create(path).unwrap()).unwrap();
+    let name = |text: &str| -> std::sync::Arc<str> { text.into() };
+    let thread = Event::Thread { number: 0, pid: 7, tid: 7, name: name("main") };
+    writer.event(&thread).unwrap();
+    for (start, bytes, called) in [(TABLE, PAGES << 12, "table"), (0x1000_0000, 8192, "")] {
+        let (time, pid, backing) = (Time(0), 7, Backing::Heap);
+        let name = name(called);
+        writer
+            .event(&Event::Map { time, pid, start, bytes, backing, writable: true, name })
+            .unwrap();
+    }
+    writer.event(&Event::Symbol { pid: 7, start: CODE, bytes: 64, name: name("lookup") }).unwrap();
+    let mut put = |address, kind| {
+        let access = Access { address, time: Time(0), thread: 0, bytes: 8, kind };
+        writer.access(&access).unwrap();
+    };
+    for step in 0..2 * PAGES {
+        put(CODE, Kind::Fetch);
+        put(TABLE + (step % PAGES << 12), Kind::Load);
+        put(0x1000_0000, Kind::Load);
+    }
+    writer.finish(true).unwrap();
+}
+
+// The second level holds 512 pages: every step of the table walks, the small page once. On pages of 2 MiB the table has
+// eight.
+#[test]
+fn objects_functions_and_larger_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    recorded(&dir.path().join("t.trace"));
+    let report = json(&["report", "t.trace"], dir.path());
+    assert_eq!((&report["misses"], &report["accesses"]), (&8193.0.into(), &16_384.into()));
+    let objects = report["objects"].as_array().unwrap();
+    let row = |at: usize| (objects[at]["name"].as_str().unwrap(), objects[at]["misses"].as_f64());
+    assert_eq!([row(0), row(1)], [("table", Some(8192.0)), ("[heap]", Some(1.0))]);
+    assert_eq!(objects[0]["bytes_in_use"], PAGES << 12);
+    assert_eq!(
+        (&objects[0]["bloat_2m"], &objects[0]["bloat_1g"]),
+        (&0.into(), &(1008u64 << 20).into())
+    );
+    assert_eq!(report["functions"][0]["name"], "lookup");
+    assert_eq!(report["functions"][0]["misses"], 8193.0);
+    let advice = &report["larger_pages"][0];
+    assert_eq!((&advice["object"], &advice["pages"]), (&"table".into(), &"2M".into()));
+    assert_eq!((&advice["misses_left"], &advice["misses_saved"]), (&9.into(), &8184.into()));
+    assert_eq!(report["spread"]["pages"], PAGES + 1);
+    let text = String::from_utf8(tlb(&["report", "t.trace"], dir.path(), 0).stdout).unwrap();
+    assert!(
+        text.contains("8184   99.9%") && text.contains("table (0x40000000, process 7)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn other_tlbs_pages_and_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    recorded(&dir.path().join("t.trace"));
+    let line = ["whatif", "t.trace", "--machine", "xeon-e5-2620v2,xeon-gold-6430-cxl"];
+    let all = json(
+        &[&line[..], &["--tables", "cached,uncached", "--pages", "4K,2M"]].concat(),
+        dir.path(),
+    );
+    let rows = all["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 8);
+    let of = |machine: &str, pages: &str, tables: &str, key: &str| {
+        let fits = |row: &&Value| {
+            row["machine"] == machine && row["pages"] == pages && row["tables"] == tables
+        };
+        rows.iter().find(fits).unwrap()[key].as_u64().unwrap()
+    };
+    let old = "xeon-e5-2620v2";
+    assert_eq!(of(old, "4K", "cached", "misses"), 8193);
+    assert_eq!(of(old, "2M", "cached", "misses"), 9);
+    assert!(of(old, "4K", "cached", "entries_from_memory") < 1000);
+    assert!(of(old, "4K", "uncached", "entries_from_memory") >= 8193);
+    // 2048 entries hold half of it, of which a round in order still finds few.
+    assert!(of("xeon-gold-6430-cxl", "4K", "cached", "misses") <= 8193);
+    let error = tlb(&["whatif", "t.trace", "--machine", "abacus"], dir.path(), 2);
+    assert!(String::from_utf8_lossy(&error.stderr).contains("no ready-made machine abacus"));
+}
+
+/// A program that ends, on pages of that size.
+fn experiment(dir: &Path, pages: &str) -> String {
+    let text = format!(
+        r#"
+name = "updates"
+about = "RandomAccess in 64 MiB until it ends"
+source = "the test"
+time = "200ms"
+window = "20ms"
+
+[machine]
+hardware = "xeon-e5-2620v2"
+
+[[machine.tier]]
+name = "dram"
+size = "256MiB"
+
+[[process]]
+workload = "gups:table=64MiB,updates=1"
+pages = "{pages}"
+populate = false
+repeats = false
+"#
+    );
+    let path = dir.join(format!("updates-{pages}.toml"));
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+// What the report promises of larger pages, kept by the same machine with larger pages; and the capture of either tells what
+// the machine itself counted.
+#[test]
+fn what_is_promised_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut misses = Vec::new();
+    let mut promised = 0.0;
+    for pages in ["4K", "2M"] {
+        let file = experiment(dir.path(), pages);
+        let made = json(&["capture", &file, "-o", pages], dir.path());
+        let report = json(&["report", pages], dir.path());
+        assert_eq!(report["capture"]["exact"], true, "{:#}", report["capture"]);
+        assert_eq!(report["capture"]["misses"], made["walks_of_the_machine"]);
+        misses.push(report["misses"].as_f64().unwrap());
+        if pages == "4K" {
+            let table = report["larger_pages"].as_array().unwrap();
+            let row = table.iter().find(|row| row["pages"] == "2M").unwrap();
+            assert_eq!(row["object"], "table");
+            promised = row["misses_saved"].as_f64().unwrap();
+        }
+    }
+    let kept = misses[0] - misses[1];
+    println!(
+        "{} misses, with 2 MiB pages {}; promised {promised}, kept {kept}",
+        misses[0], misses[1]
+    );
+    assert!((promised / kept - 1.0).abs() < 0.1, "{promised} {kept}");
+}
+
+#[test]
+fn a_damaged_capture_is_told_and_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = experiment(dir.path(), "4K");
+    tlb(&["capture", &file, "-o", "c", "--time", "20ms", "--boards", "1"], dir.path(), 0);
+    let whole = json(&["report", "c", "--csv", "pages.csv"], dir.path());
+    let text = fs::read_to_string(dir.path().join("pages.csv")).unwrap();
+    assert!(text.starts_with("pid,address,bytes,exact,mean,mixed\n1,0x"), "{}", &text[..60]);
+    let board = dir.path().join("c/board-0.bus");
+    let bytes = fs::read(&board).unwrap();
+    fs::write(&board, &bytes[..bytes.len() / 2]).unwrap();
+    let output = tlb(&["report", "c", "--json"], dir.path(), 9);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("byte ") && error.contains("cut short"), "{error}");
+    let half: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let share = half["misses"].as_f64().unwrap() / whole["misses"].as_f64().unwrap();
+    assert!((0.1..0.9).contains(&share), "{share}");
+    let again = tlb(&["capture", &file, "-o", "c"], dir.path(), 2);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("c"));
+    let error = tlb(&["report", "c/dump.ptat"], dir.path(), 9);
+    assert!(String::from_utf8_lossy(&error.stderr).contains("name the directory"));
+}
+
+#[test]
+fn a_capture_is_a_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = experiment(dir.path(), "4K");
+    tlb(&["capture", &file, "-o", "c", "--time", "20ms", "--grain", "32"], dir.path(), 0);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
+        let output = command.arg("trace").args(arguments).current_dir(dir.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
+    run(&["convert", "c", "misses.trace"]);
+    let info: Value = serde_json::from_slice(&run(&["info", "misses.trace", "--json"])).unwrap();
+    let report = json(&["report", "c"], dir.path());
+    let total = info["total"].as_f64().unwrap();
+    let misses = report["misses"].as_f64().unwrap();
+    let announced = report["capture"]["announced_reads"].as_f64().unwrap();
+    assert!(total >= misses && total <= misses + announced, "{total} {misses} {announced}");
+    let other =
+        json(&["whatif", "c", "--machine", "xeon-gold-6430-cxl", "--pages", "2M"], dir.path());
+    assert!(other["rows"][0]["misses"].as_f64().unwrap() < misses);
+}
+
+/// The plugin, where it was built: beside the lab's programs, or where the user says.
+fn plugin() -> Option<std::path::PathBuf> {
+    let told = std::env::var_os("TIERSCOPE_PLUGIN").map(std::path::PathBuf::from);
+    let beside = || {
+        let program = Path::new(env!("CARGO_BIN_EXE_tierscope"));
+        Some(program.parent()?.join("libtierscope_plugin.so"))
+    };
+    told.or_else(beside).filter(|path| path.is_file())
+}
+
+// `true` under QEMU: whatever it does is in the trace, and its loader has a name.
+#[test]
+fn an_unmodified_program_is_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(plugin) = plugin() else {
+        println!(
+            "skipped: there is no libtierscope_plugin.so beside the program; `make build` makes it"
+        );
+        return;
+    };
+    let plugin = plugin.to_str().unwrap();
+    let line = ["record", "-o", "t.trace", "--plugin", plugin, "--json", "--", "true"];
+    let output = tlb(&line, dir.path(), 0);
+    let made: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let accesses = made["accesses"].as_u64().unwrap();
+    assert!(accesses > 10_000, "{made:#}");
+    assert_eq!((&made["seen"], &made["lost"]), (&accesses.into(), &0.into()));
+    let bytes = made["bytes_per_access"].as_f64().unwrap();
+    println!("{accesses} accesses, {bytes} bytes each");
+    assert!(bytes <= 2.0, "{bytes}");
+    let report = json(&["report", "t.trace"], dir.path());
+    assert_eq!(
+        (&report["accesses"], &report["misses"]),
+        (&accesses.into(), &made["misses"].as_f64().into())
+    );
+    let named = report["objects"].as_array().unwrap();
+    let name = |object: &Value| object["name"].as_str().unwrap_or_default().to_owned();
+    assert!(named.iter().any(|object| name(object).contains(".so")), "{named:?}");
+}
+
+#[test]
+fn a_plugin_that_is_missing_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = ["record", "--plugin", "nowhere.so", "--", "true"];
+    let output = tlb(&line, dir.path(), 3);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("nowhere.so") && error.contains("--plugin"), "{error}");
+}

@@ -1,0 +1,90 @@
+//! A capture as a trace: its misses are the accesses, each to the page that was missed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::sync::Arc;
+
+use tierscope_core::{Result, Time};
+
+use super::capture::Capture;
+use super::parser::{Block, Sink};
+use crate::access::{Access, Batch, Event, Kind, Source};
+use crate::input::Progress;
+
+/// Misses one by one, in order of time.
+pub(crate) struct Misses {
+    capture: Capture<File>,
+    ears: Ears,
+    read: Progress,
+    told: u64,
+    ended: bool,
+}
+
+impl Misses {
+    pub(crate) fn new(capture: Capture<File>, read: Progress) -> Self {
+        let tick_ps = u64::from(capture.tick_ps());
+        Self { capture, ears: Ears { tick_ps, ..Ears::default() }, read, told: 0, ended: false }
+    }
+}
+
+#[derive(Default)]
+struct Ears {
+    tick_ps: u64,
+    threads: BTreeMap<u32, u32>,
+    out: Batch,
+    /// Misses of blocks with more than one page.
+    shared: u64,
+}
+
+impl Sink for Ears {
+    fn miss(&mut self, ticks: u64, block: &Block) {
+        let mut pages = block.pages();
+        let Some(page) = pages.next() else { return };
+        self.shared += u64::from(pages.next().is_some());
+        let thread = match self.threads.get(&page.pid) {
+            Some(thread) => *thread,
+            None => {
+                let number = self.threads.len() as u32;
+                let pid = page.pid.into();
+                self.threads.insert(page.pid, number);
+                self.out.tell(Event::Thread { number, pid, tid: pid, name: Arc::from("") });
+                number
+            }
+        };
+        let time = Time((u128::from(ticks) * u128::from(self.tick_ps) / 1000) as u64);
+        self.out.push(Access { address: page.start(), time, thread, bytes: 0, kind: Kind::Load });
+    }
+}
+
+impl Source for Misses {
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool> {
+        while !self.ended && self.ears.out.accesses.is_empty() {
+            self.ended = !self.capture.step(&mut self.ears);
+            let read = self.capture.read();
+            self.read.add(read - self.told);
+            self.told = read;
+        }
+        let before = batch.accesses.len();
+        for (at, event) in self.ears.out.events.drain(..) {
+            batch.events.push((before + at, event));
+        }
+        batch.accesses.append(&mut self.ears.out.accesses);
+        match self.capture.take_error() {
+            Some(error) => Err(error),
+            None => Ok(batch.accesses.len() > before),
+        }
+    }
+
+    fn go_on(&self) -> bool {
+        true
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let shared = self.ears.shared;
+        let told = format!(
+            "{shared} misses are of blocks that map several pages, and told as of the first of them; what the kernel announces \
+             later is among them: `tierscope tlb report` counts exactly"
+        );
+        (shared > 0).then_some(told).into_iter().collect()
+    }
+}

@@ -1,0 +1,21 @@
+//! The corpus of the fuzz target `program`, replayed.
+
+use std::path::Path;
+
+#[path = "../../../../fuzz/program_input.rs"]
+mod program_input;
+
+/// Names begin with `good` or `bad`: of good ones something is read.
+#[test]
+fn programs_and_logs_give_what_they_hold() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/program");
+    let mut seeds = 0;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let read = program_input::read(&std::fs::read(&path).unwrap());
+        assert_eq!(read > 0, name.starts_with("good"), "{name}");
+        seeds += 1;
+    }
+    assert!(seeds >= 5, "{seeds}");
+}

@@ -1,0 +1,195 @@
+//! `make bench-trace`: readers of traces and of a bus monitor's captures, recording of real programs beside Valgrind's
+//! lackey, and misses of captures beside the simulated machine's own count, in target/bench/trace.json.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::bench::{Bar, Row, row};
+use crate::chapters::{self, Chapter, Desk, number, text, tierscope};
+use crate::command::capture;
+use crate::error::{Context, Error, Kind, Result};
+use crate::kernels::Matrix;
+use crate::machine::bench::{FAST_PLUGIN, fast_plugin};
+use crate::paths;
+
+const CHAPTERS: &[Chapter] = &[
+    Chapter { name: "readers", measure: readers },
+    Chapter { name: "capture", measure: captures },
+    Chapter { name: "promise", measure: promise },
+    Chapter { name: "record", measure: record },
+];
+
+/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+///
+/// # Errors
+/// A chapter could not be measured; the others were.
+pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
+    chapters::run("trace", CHAPTERS, matrix, only)
+}
+
+fn broken(cause: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Job, "traces", cause)
+}
+
+/// Benches of crates/trace: file, group and function as criterion names their directories, what is counted, and the
+/// bar in millions a second.
+const RATES: [(&str, &str, &str, &str, Bar); 7] = [
+    ("ptat", "bus records", "1 boards", "bus records parsed, one board", Bar::Least(50.0)),
+    ("ptat", "bus records", "2 boards", "bus records parsed, two boards", Bar::Least(50.0)),
+    ("ptat", "bus records", "4 boards", "bus records parsed, four boards", Bar::Least(50.0)),
+    ("ptat", "dump", "changes", "changes of mappings applied", Bar::None),
+    ("read", "lackey text", "read", "records of lackey's text read", Bar::Least(10.0)),
+    ("read", "compact_ all", "read", "accesses of the compact format read", Bar::Least(50.0)),
+    (
+        "read",
+        "compact_ data",
+        "read",
+        "accesses to data of the compact format read",
+        Bar::Least(50.0),
+    ),
+];
+
+fn readers(_: &Desk<'_>) -> Result<Vec<Row>> {
+    for bench in ["ptat", "read"] {
+        let words = ["bench", "--quiet", "--package", "tierscope-trace", "--bench", bench];
+        capture(Command::new("cargo").args(words).current_dir(paths::root()))?;
+    }
+    let found = |(bench, group, function, what, bar): &(&str, &str, &str, &str, Bar)| {
+        let at = paths::root().join("target/criterion").join(group).join(function).join("new");
+        let of = |file: &str, pointer: &str| {
+            let path = at.join(file);
+            let text = fs::read_to_string(&path).at(path.display())?;
+            number(&serde_json::from_str(&text).map_err(broken)?, pointer)
+        };
+        let nanos = of("estimates.json", "/median/point_estimate")?;
+        let rate = of("benchmark.json", "/throughput/Elements")? / nanos * 1e3;
+        let command = format!("cargo bench -p tierscope-trace --bench {bench}");
+        Ok(row(format!("readers: {what}"), rate, "M/s", *bar, &command))
+    };
+    RATES.iter().map(found).collect()
+}
+
+/// What a command of ours prints as JSON.
+fn told(words: &[&str]) -> Result<Value> {
+    let printed = capture(Command::new(tierscope()?).args(words).current_dir(paths::root()))?;
+    Ok(chapters::figures(&printed))
+}
+
+/// An experiment of experiments/ptat captured into a directory: what was told of that, and the report of it.
+fn captured(desk: &Desk<'_>, name: &str) -> Result<(Value, Value)> {
+    let out = desk.work.join(name);
+    let _ = fs::remove_dir_all(&out);
+    let file = format!("experiments/ptat/{name}.toml");
+    let made = told(&["tlb", "capture", &file, "-o", text(&out)?, "--json"])?;
+    let report = told(&["tlb", "report", text(&out)?, "--top", "50", "--json"])?;
+    let _ = fs::remove_dir_all(&out);
+    Ok((made, report))
+}
+
+/// Misses of the parser less those that the simulated machine counted.
+fn captures(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for name in ["random-access-4k", "random-access-2m", "bfs-4k", "bfs-2m"] {
+        let (made, report) = captured(desk, name)?;
+        let misses = number(&report, "/misses")?;
+        let off = misses - number(&made, "/walks_of_the_machine")?;
+        let command = format!("tierscope tlb capture experiments/ptat/{name}.toml -o DIR --json");
+        let of = |what: &str| format!("capture: {name}, simulated: {what}");
+        rows.push(row(of("misses"), misses, "misses", Bar::None, &command));
+        let most = row(
+            of("misses off the machine's own count"),
+            off.abs(),
+            "misses",
+            Bar::Most(0.0),
+            &command,
+        );
+        rows.push(most);
+    }
+    Ok(rows)
+}
+
+/// Misses that larger pages are said to save, over those that they do.
+fn promise(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for name in ["random-access", "bfs"] {
+        let (_, small) = captured(desk, &format!("{name}-4k"))?;
+        let (_, large) = captured(desk, &format!("{name}-2m"))?;
+        let advice = small["larger_pages"].as_array().cloned().unwrap_or_default();
+        let of_2m = advice.iter().filter(|advice| advice["pages"] == "2M");
+        let promised: f64 = of_2m.filter_map(|advice| advice["misses_saved"].as_f64()).sum();
+        let kept = number(&small, "/misses")? - number(&large, "/misses")?;
+        let off = (promised / kept - 1.0).abs();
+        let what = format!("promise: {name}, simulated: misses saved by 2 MiB, promised off kept");
+        let command = format!(
+            "tierscope tlb report of captures of experiments/ptat/{name}-4k.toml and -2m.toml"
+        );
+        rows.push(row(what, off, "share", Bar::Most(0.1), &command));
+    }
+    Ok(rows)
+}
+
+/// What runs from its beginning to its end.
+const PROGRAMS: &[(&str, &[&str])] = &[
+    ("sort", &["sort", "-o", "/dev/null", "{lines}"]),
+    ("python3", &["python3", "-S", "-c", "sum(i * i for i in range(200000))"]),
+];
+
+/// Real programs into compact traces, beside lackey on the same input in the same run.
+fn record(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let plugin = paths::root().join(fast_plugin()?);
+    let lines = desk.work.join("lines.txt");
+    write_lines(&lines)?;
+    let mut rows = Vec::new();
+    for (name, words) in PROGRAMS {
+        let lines = text(&lines)?;
+        let words: Vec<String> = words.iter().map(|word| word.replace("{lines}", lines)).collect();
+        rows.extend(recorded(desk, name, &words, &plugin)?);
+    }
+    Ok(rows)
+}
+
+fn recorded(desk: &Desk<'_>, name: &str, words: &[String], plugin: &Path) -> Result<Vec<Row>> {
+    let out = desk.work.join("record.trace");
+    let _ = fs::remove_file(&out);
+    let mut line = vec!["tlb", "record", "--no-model", "--compare", "--json", "-o", text(&out)?];
+    line.extend(["--plugin", text(plugin)?, "--"]);
+    line.extend(words.iter().map(String::as_str));
+    let made = told(&line)?;
+    let begun = Instant::now();
+    let lackey = ["--tool=lackey", "--trace-mem=yes", "--log-file=/dev/null"];
+    let status = Command::new("valgrind").args(lackey).args(words).stdout(Stdio::null()).status();
+    if !status.at("valgrind")?.success() {
+        return Err(broken("lackey failed"));
+    }
+    let lackey = begun.elapsed().as_secs_f64();
+    let _ = fs::remove_file(&out);
+    let of = |what: &str| format!("record: {name}: {what}");
+    let command = format!(
+        "tierscope tlb record --no-model --compare -o FILE --plugin {FAST_PLUGIN} -- {}",
+        words.join(" ")
+    );
+    let figure = |pointer| number(&made, pointer);
+    let seconds = figure("/seconds")?;
+    Ok(vec![
+        row(of("accesses"), figure("/accesses")? / 1e6, "M", Bar::None, &command),
+        row(of("accesses lost"), figure("/lost")?, "", Bar::Most(0.0), &command),
+        row(of("bytes an access"), figure("/bytes_per_access")?, "bytes", Bar::Most(2.0), &command),
+        row(of("recorded, over by itself"), figure("/slowdown")?, "x", Bar::None, &command),
+        row(of("time over lackey's"), seconds / lackey, "ratio", Bar::Most(0.2), &command),
+    ])
+}
+
+/// 50,000 lines in random order, 750 kB: lackey takes many minutes for more.
+fn write_lines(path: &Path) -> Result<()> {
+    let mut state = 1u64;
+    let mut line = |_| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!("{:014x}\n", state >> 8)
+    };
+    fs::write(path, (0..50_000).map(&mut line).collect::<String>()).at(path.display())
+}
