@@ -155,7 +155,8 @@ mod tests {
         assert_eq!(stored("100 300 2\n"), Some(6400.0));
         assert_eq!(stored("100 300"), None);
         let second = |p95: f64| serde_json::json!({ "p95_us": p95 });
-        let load = serde_json::json!({ "intervals": [9.0, 9.0, 9.0, 1.0, 3.0, 2.0].map(second) });
+        let seconds = [9.0, 9.0, 9.0, 1.0, 3.0, 2.0].map(second);
+        let load = serde_json::json!({ "intervals": seconds });
         assert_eq!(p95(&load), Some(2.0));
     }
 }

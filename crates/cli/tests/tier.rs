@@ -219,7 +219,11 @@ fn a_trace_runs_under_any_policy() {
     // 3 MiB once, then a hot MiB again and again.
     let line = |n: u64| {
         let page = if n < 768 { n } else { 512 + n % 256 };
-        format!("{:#x},{}\n", 0x1000_0000 + page * 4096, if n % 4 == 0 { "w" } else { "r" })
+        format!(
+            "{:#x},{}\n",
+            0x1000_0000 + page * 4096,
+            if n.is_multiple_of(4) { "w" } else { "r" }
+        )
     };
     let text: String =
         std::iter::once("address,access\n".to_owned()).chain((0..60_000).map(line)).collect();

@@ -45,7 +45,7 @@ fn recorded(path: &Path) {
     };
     for step in 0..2 * PAGES {
         put(CODE, Kind::Fetch);
-        put(TABLE + (step % PAGES << 12), Kind::Load);
+        put(TABLE + ((step % PAGES) << 12), Kind::Load);
         put(0x1000_0000, Kind::Load);
     }
     writer.finish(true).unwrap();

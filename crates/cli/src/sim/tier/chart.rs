@@ -11,10 +11,13 @@ const HEIGHT: f64 = 320.0;
 /// For the names of policies.
 const RIGHT: f64 = 220.0;
 
+/// What of a row is drawn; none where it has nothing to say.
+type Share<'a> = Box<dyn Fn(&Row) -> Option<f64> + 'a>;
+
 /// What is drawn: a title, and a share of each row.
 struct Drawing<'a> {
     title: String,
-    share: Box<dyn Fn(&Row) -> Option<f64> + 'a>,
+    share: Share<'a>,
 }
 
 /// The greatest of something over all rows.
