@@ -78,12 +78,19 @@ fn measure(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
 
 /// Bytes of the values that are hot at one time.
 fn hot_bytes(scenario: &Scenario) -> Result<f64> {
-    let of = |key: &str| -> Result<f64> {
-        let value = scenario.set.get(key);
-        let number = value.and_then(|v| v.as_float().or(v.as_integer().map(|n| n as f64)));
-        number.ok_or_else(|| broken(format!("the scenario has no number {key}")))
-    };
+    let of = |key: &str| set_number(scenario, key);
     Ok(of("keys")? * of("value_bytes")? * of("hot_keys")?)
+}
+
+/// A parameter of the job; what was set by hand is text.
+fn set_number(scenario: &Scenario, key: &str) -> Result<f64> {
+    let number = match scenario.set.get(key) {
+        Some(toml::Value::Integer(number)) => Some(*number as f64),
+        Some(toml::Value::Float(number)) => Some(*number),
+        Some(toml::Value::String(text)) => text.parse().ok(),
+        _ => None,
+    };
+    number.ok_or_else(|| broken(format!("the scenario has no number {key}")))
 }
 
 fn broken(cause: impl std::fmt::Display) -> Error {
@@ -124,6 +131,9 @@ impl Phase {
             return Err(broken(format!("{name}: nothing was read")));
         };
         let seconds = number(last, "/at")? - number(first, "/at")?;
+        if seconds <= 0.0 {
+            return Err(broken(format!("{name}: one interval is too little")));
+        }
         let reads: f64 = late[1..].iter().filter_map(|part| part["operations"].as_f64()).sum();
         let mut p95: Vec<f64> = late.iter().filter_map(|part| part["p95_us"].as_f64()).collect();
         p95.sort_unstable_by(f64::total_cmp);
@@ -321,7 +331,7 @@ fn misses(path: &Path) -> Result<f64> {
 pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
     let text =
         |key: &str| scenario.set.get(key).and_then(|value| value.as_str()).unwrap_or_default();
-    let keys = scenario.set.get("keys").and_then(toml::Value::as_integer).unwrap_or(0) as f64;
+    let keys = set_number(scenario, "keys")?;
     for policy in text("policies").split_whitespace() {
         let dir = out.join(policy);
         let run = Run::read(&dir)?;
@@ -338,8 +348,10 @@ pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
         if ended != "stopped" {
             return Err(broken(format!("{policy} ended by {ended}, not by being stopped")));
         }
+        // Where the host is busy, an emulated server shows what is hot late: in one of both phases at least.
+        let gained = |phase: &Phase| phase.share > phase.over_time[0];
         let share = run.first.share.unwrap_or(0.0);
-        if run.promoted == 0.0 || share <= run.first.over_time[0].unwrap_or(0.0) {
+        if run.promoted == 0.0 || !(gained(&run.first) || gained(&run.second)) {
             return Err(broken(format!(
                 "{policy} promoted {} bytes, and {share:.2} of the hot values are on node 0",
                 run.promoted
@@ -406,6 +418,24 @@ mod tests {
         assert_eq!(held("over static"), Some((2.0, true)));
         assert_eq!(held("over the kernel's"), Some((0.5, false)));
         assert_eq!(held("30 s after shift"), Some((0.96, true)));
+    }
+
+    #[test]
+    fn what_a_case_sets_counts() {
+        let mut scenario = Scenario::load("tier").unwrap();
+        assert_eq!(set_number(&scenario, "keys").unwrap(), 1200.0);
+        scenario.assign("keys=100").unwrap();
+        let bytes = hot_bytes(&scenario).unwrap();
+        assert!((bytes - 100.0 * 65000.0 * 0.1).abs() < 1e-6, "{bytes}");
+        let dir = tempfile::tempdir().unwrap();
+        let policy = dir.path().join("hot_region");
+        fs::create_dir(&policy).unwrap();
+        run(&policy);
+        scenario.assign("policies=hot_region").unwrap();
+        check(dir.path(), &scenario).unwrap();
+        scenario.assign("keys=101").unwrap();
+        let error = check(dir.path(), &scenario).unwrap_err().to_string();
+        assert!(error.contains("100 of 101 values"), "{error}");
     }
 
     // From the twentieth second on 24 and 25 of 100 pages are near.
