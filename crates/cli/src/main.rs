@@ -7,7 +7,7 @@ use tierscope_cli::args::{self, Cli, Command};
 use tierscope_cli::plan::Plan;
 use tierscope_cli::{
     bench, compare, doctor, exit, export, import, list, live, nemo, qos, record, report, reproduce,
-    serve, sim, tier, trace, whatif,
+    serve, sim, tier, tlb, trace, whatif,
 };
 use tierscope_core::Result;
 
