@@ -43,10 +43,10 @@ const RATES: [(&str, &str, &str, &str, Bar); 7] = [
     ("ptat", "bus records", "4 boards", "bus records parsed, four boards", Bar::Least(50.0)),
     ("ptat", "dump", "changes", "changes of mappings applied", Bar::None),
     ("read", "lackey text", "read", "records of lackey's text read", Bar::Least(10.0)),
-    ("read", "compact_ all", "read", "accesses of the compact format read", Bar::Least(50.0)),
+    ("read", "compact, all", "read", "accesses of the compact format read", Bar::Least(50.0)),
     (
         "read",
-        "compact_ data",
+        "compact, data",
         "read",
         "accesses to data of the compact format read",
         Bar::Least(50.0),

@@ -113,9 +113,9 @@ fn experiment(dir: &Path, pages: &str) -> String {
     let text = format!(
         r#"
 name = "updates"
-about = "RandomAccess in 64 MiB until it ends"
+about = "RandomAccess in 16 MiB until it ends"
 source = "the test"
-time = "200ms"
+time = "1s"
 window = "20ms"
 
 [machine]
@@ -126,7 +126,7 @@ name = "dram"
 size = "256MiB"
 
 [[process]]
-workload = "gups:table=64MiB,updates=1"
+workload = "gups:table=16MiB,updates=1"
 pages = "{pages}"
 populate = false
 repeats = false

@@ -7,9 +7,6 @@ use tierscope_hw::cache::Request;
 use tierscope_hw::entry::{FRAME_MASK, HUGE, PRESENT, WRITABLE};
 use tierscope_hw::{Asid, Cache, Machine, Mmu, PageSize, PageTable, Root, Source, entry_address};
 
-/// First physical address of the tables; pages lie below.
-const TABLES: u64 = 1 << 44;
-
 /// Where page tables lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placement {
@@ -38,6 +35,8 @@ pub(super) struct Counts {
 /// Page tables of processes.
 struct Tables {
     tables: Vec<[u64; 512]>,
+    /// First physical address of the tables; pages lie below.
+    base: u64,
     levels: u8,
     /// The end of the pages that were given out.
     end: u64,
@@ -46,16 +45,12 @@ struct Tables {
 impl Tables {
     fn new_table(&mut self) -> u64 {
         self.tables.push([0; 512]);
-        TABLES + ((self.tables.len() as u64 - 1) << 12)
-    }
-
-    fn place(address: u64) -> (usize, usize) {
-        (((address - TABLES) >> 12) as usize, (address >> 3) as usize & 511)
+        self.base + ((self.tables.len() as u64 - 1) << 12)
     }
 
     fn entry(&mut self, address: u64) -> &mut u64 {
-        let (table, at) = Self::place(address);
-        &mut self.tables[table][at]
+        let table = (address - self.base) >> 12;
+        &mut self.tables[table as usize][(address >> 3) as usize & 511]
     }
 
     /// Gives an address a page, unless it has one.
@@ -117,7 +112,8 @@ impl Model {
             _ => None,
         };
         let config = machine.translation.clone();
-        let tables = Tables { tables: Vec::new(), levels: config.levels, end: 0 };
+        let base = 1 << (machine.processor.physical_bits - 1);
+        let tables = Tables { tables: Vec::new(), base, levels: config.levels, end: 0 };
         // A configuration that no MMU can have is told here, not at the first access.
         let mmus = vec![Mmu::new(&config)?];
         let cores = machine.processor.cpus() as usize;

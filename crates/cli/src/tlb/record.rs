@@ -69,7 +69,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "PATH")]
     pub plugin: Option<PathBuf>,
 
-    /// Print what was recorded as JSON on stderr's peer, stdout: what the program prints goes there too
+    /// Print what was recorded as JSON on stdout, behind what the program prints
     #[arg(long)]
     pub json: bool,
 
