@@ -42,7 +42,7 @@ fn a_rule_says_what_it_takes() {
 
 #[test]
 fn what_does_not_fit_is_told_with_what_is_missing() {
-    let (_, error) = nemo(&["rule", "key all >> 12", "--memory", "1G"], 1);
+    let (_, error) = nemo(&["rule", "key all >> 12", "--memory", "64M", "--pipelines", "3"], 3);
     assert!(error.contains("are missing") && error.contains("sweep"), "{error}");
     let (_, error) = nemo(&["rule", "key all >> 12; update * 3"], 2);
     assert!(error.contains('*'), "{error}");

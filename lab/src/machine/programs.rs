@@ -19,7 +19,7 @@ use crate::paths;
 use crate::user::Program;
 
 /// Lines to sort, and to compress: under lackey that takes many minutes for more.
-const SORTED: usize = 50_000;
+const SORTED: usize = 10_000;
 const COMPRESSED: usize = 4000;
 
 /// Every access, written to a log that goes nowhere.
