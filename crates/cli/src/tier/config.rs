@@ -1,19 +1,21 @@
 //! The configuration of `tierscope tier`: a TOML file.
 //!
-//!     policy = "hot_region:share=0.25"
-//!     instrument = "telescope"        # for policies that work on regions
-//!     variant = "guided"
+//! ```toml
+//! policy = "hot_region:share=0.25"
+//! instrument = "telescope"        # for policies that work on regions
+//! variant = "guided"
 //!
-//!     [tiers]                         # left out: what the kernel says
-//!     nodes = [[0], [1]]              # fastest first
-//!     capacity = ["4GiB"]             # of the target; left out or "": the nodes'
+//! [tiers]                         # left out: what the kernel says
+//! nodes = [[0], [1]]              # fastest first
+//! capacity = ["4GiB"]             # of the target; left out or "": the nodes'
 //!
-//!     [limits]
-//!     bytes_per_second = "1GiB"
-//!     keep_free = "256MiB"            # on every node, above the kernel's low watermark
-//!     stalled = 0.1                   # share of time that some task waits for memory
-//!     ping_pong = "60s"
-//!     kill_switch = "/run/tierscope/hold"
+//! [limits]
+//! bytes_per_second = "1GiB"
+//! keep_free = "256MiB"            # on every node, above the kernel's low watermark
+//! stalled = 0.1                   # share of time that some task waits for memory
+//! ping_pong = "60s"
+//! kill_switch = "/run/tierscope/hold"
+//! ```
 //!
 //! SIGHUP reads it anew: limits hold from then on; whatever else changed wants a restart, and is told.
 
