@@ -8,6 +8,7 @@ use tierscope_hw::entry::FRAME_MASK;
 
 use super::machine::{Machine, duration};
 use super::os::Stale;
+use super::tables::Located;
 use super::tier::{NS, SECOND, Way};
 use crate::config::MoveCosts;
 use crate::desk::{Desk, Job, Mover, desk};
@@ -106,19 +107,26 @@ impl<B: BusObserver> Machine<B> {
         }
     }
 
+    /// The job's next page, with its entry and size; none at the end of what it is about. The job goes on behind it.
+    fn next_page(&self, job: &mut Job) -> Option<(u64, Located, PageSize)> {
+        let range = job.action.range;
+        let Some((linear, leaf)) = self.os.next_leaf(range, job.from) else {
+            job.from = range.end;
+            return None;
+        };
+        let size = PageSize::of_level(leaf.level).expect("a leaf's");
+        job.from = linear + size.bytes();
+        job.met = true;
+        Some((linear, leaf, size))
+    }
+
     /// Moves pages until the batch is full; the copies take bandwidth from both tiers.
     fn move_some(&mut self, job: &mut Job, tier: Tier) -> Batch {
         let range = job.action.range;
         let mut batch = Batch::default();
         let mut stale = Stale::nothing(Range { start: job.from, ..range });
         while batch.pages < self.moves.costs.batch {
-            let Some((linear, leaf)) = self.os.next_leaf(range, job.from) else {
-                job.from = range.end;
-                break;
-            };
-            let size = PageSize::of_level(leaf.level).expect("a leaf's");
-            job.from = linear + size.bytes();
-            job.met = true;
+            let Some((linear, leaf, size)) = self.next_page(job) else { break };
             let from = self.os.frames.tier_of((leaf.entry & FRAME_MASK) >> 12);
             if from == tier {
                 continue;
@@ -152,13 +160,7 @@ impl<B: BusObserver> Machine<B> {
         let mut batch = Batch::default();
         let mut stale = Stale::nothing(Range { start: job.from, ..range });
         while batch.pages < self.moves.costs.batch {
-            let Some((linear, leaf)) = self.os.next_leaf(range, job.from) else {
-                job.from = range.end;
-                break;
-            };
-            let size = PageSize::of_level(leaf.level).expect("a leaf's");
-            job.from = linear + size.bytes();
-            job.met = true;
+            let Some((linear, leaf, size)) = self.next_page(job) else { break };
             batch.pages += 1;
             if self.os.is_locked(range.space, linear) {
                 batch.fail(size.bytes(), Failure::Busy);
