@@ -40,7 +40,6 @@ start() {
 }
 # Misses of the whole machine by node, and pages of the server, second by second.
 misses() {
-    rm -f /tmp/enough
     while [ ! -e /tmp/enough ]; do
         echo "$(machine-probe count node0_misses) $(machine-probe count other_nodes_misses)"
         awk '{ for (i = 1; i <= NF; i++) { if ($i ~ /^N0=/) near += substr($i, 4); if ($i ~ /^N1=/) far += substr($i, 4) } }
@@ -48,10 +47,17 @@ misses() {
         sleep 1
     done
 }
+# Pages that the kernel has migrated, some times a second: what the rate limit is held against.
+migrated() {
+    while [ ! -e /tmp/enough ]; do
+        read -r up _ </proc/uptime
+        awk -v up="$up" '/^pgmigrate_success/ { print up, $2 }' /proc/vmstat
+        sleep 0.1
+    done
+}
 # Reads from the hot set that begins at $1, for the time of a phase, and tells how it went in $2.
 phase() {
-    [ ! -s /tmp/places ] ||
-        redis-load watch $data --hot-begin "$1" --places /tmp/places --pid $pid --seconds "$seconds" >"$2-nodes.txt" &
+    redis-load watch $data --hot-begin "$1" --places /tmp/places --pid $pid --seconds "$seconds" >"$2-nodes.txt" &
     watch=$!
     redis-load load $data --hot-begin "$1" --filled-hot-begin "$first" --server /tmp/server --dialect $dialect --command $read \
         --hot-operations "$hot_operations" --every 1 --seconds "$seconds" >"$2.json"
@@ -66,13 +72,15 @@ for policy in $policies; do
     start "$out"
     redis-load fill $data --hot-begin "$first" --server /tmp/server --dialect $dialect
     umount /tmp/node0
-    rm -f /tmp/places
-    [ "$dialect" != redis ] || redis-load places $data --pid $pid -o /tmp/places
+    redis-load places $data --dialect $dialect --pid $pid -o /tmp/places
     parts=flush
     case $policy in hemem* | memtis*) parts="flush tlb" ;; esac
     machine-probe switch $parts >/dev/null
+    rm -f /tmp/enough
     misses "$out" >"$out/misses.txt" &
     misses=$!
+    migrated >"$out/migrated.txt" &
+    migrated=$!
     tier=
     if [ "$policy" = kernel ]; then
         echo 1 >/sys/kernel/mm/numa/demotion_enabled
@@ -86,7 +94,7 @@ for policy in $policies; do
     phase "$first" "$out/first"
     phase "$second" "$out/second"
     touch /tmp/enough
-    wait $misses
+    wait $misses $migrated
     if [ "$policy" = kernel ]; then
         echo 0 >/proc/sys/kernel/numa_balancing
         echo 0 >/sys/kernel/mm/numa/demotion_enabled

@@ -14,8 +14,11 @@ use crate::machine::bench::{boot, command_of};
 use crate::progress::say;
 use crate::scenario::Scenario;
 
-const CHAPTERS: &[Chapter] =
-    &[Chapter { name: "redis", measure: redis }, Chapter { name: "memcached", measure: memcached }];
+const CHAPTERS: &[Chapter] = &[
+    Chapter { name: "redis", measure: redis },
+    Chapter { name: "memcached", measure: memcached },
+    Chapter { name: "ten minutes", measure: ten_minutes },
+];
 
 /// All that work live, and the kernel's own. HeMem leaves mappings below 1 GB alone unless told.
 const POLICIES: &[&str] = &[
@@ -48,6 +51,43 @@ fn redis(desk: &Desk<'_>) -> Result<Vec<Row>> {
 
 fn memcached(desk: &Desk<'_>) -> Result<Vec<Row>> {
     measure(desk, "memcached")
+}
+
+/// Bytes a second that are allowed where it matters.
+const ALLOWED: f64 = (4u64 << 20) as f64;
+
+/// A share of the resident bytes is held for ten minutes, by moves that are held to a few MiB a second.
+fn ten_minutes(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let policy = "hot_region:share=0.25";
+    let set = [
+        format!("policies={policy}"),
+        "seconds=300".to_owned(),
+        format!("limits=bytes_per_second = {ALLOWED:.0}"),
+    ];
+    let out = boot(desk, "tier", "-ten-minutes", |scenario| {
+        set.iter().try_for_each(|assignment| scenario.assign(assignment))
+    })?;
+    let run = Run::read(&out.join(policy))?;
+    let sets: Vec<String> = set.iter().map(|set| format!(" --set '{set}'")).collect();
+    let command = format!("lab run tier{}", sets.concat());
+    let off = asked_share(policy).and_then(|share| run.off(share));
+    let off = off.ok_or_else(|| broken("the server's pages were not counted"))?;
+    let name = |what: &str| format!("ten minutes: {policy}: {what}");
+    let add =
+        |what: &str, value: f64, unit: &str, bar: Bar| row(name(what), value, unit, bar, &command);
+    let seconds = run.resident.len() as f64;
+    Ok(vec![
+        add("counts of the server's pages, each second or later", seconds, "counts", Bar::None),
+        add("share of its pages on node 0, off at most", 100.0 * off, "points", Bar::Most(1.0)),
+        add(
+            "moved in the fullest second, over what is allowed",
+            run.fullest / ALLOWED,
+            "ratio",
+            Bar::Most(1.0),
+        ),
+        add("moved", (run.promoted + run.demoted) / f64::from(1 << 20), "MiB", Bar::None),
+        add("values read back whole in the end", run.checked, "values", Bar::Least(1.0)),
+    ])
 }
 
 /// All policies, one after the other in one machine.
@@ -116,7 +156,7 @@ struct Phase {
     /// Reads a second.
     rate: f64,
     p95_us: f64,
-    /// Share of the hot values on node 0; of memcached's nobody knows where they are.
+    /// Share of the hot values on node 0.
     share: Option<f64>,
     /// Bytes of them on node 0, second by second.
     over_time: [Option<f64>; 2],
@@ -174,6 +214,8 @@ struct Run {
     cpu: Option<f64>,
     /// Pages of the server on node 0 and elsewhere, second by second.
     resident: Vec<(f64, f64)>,
+    /// Bytes that the kernel migrated in the fullest second.
+    fullest: f64,
 }
 
 /// Seconds after which a share that is asked for is held.
@@ -216,6 +258,7 @@ impl Run {
             checked: number(&json(&dir.join("check.json"))?, "/checked")?,
             cpu,
             resident: resident(&dir.join("resident.txt"))?,
+            fullest: fullest_second(&dir.join("migrated.txt"))? * 4096.0,
         })
     }
 
@@ -273,6 +316,7 @@ impl Run {
         {
             add(what, bytes / f64::from(1 << 20), "MiB", Bar::None);
         }
+        add("moved in the fullest second", self.fullest / f64::from(1 << 20), "MiB", Bar::None);
         for (base, rate) in bases {
             let what = format!("reads a second after shift, over {base}");
             add(&what, self.second.rate / rate, "ratio", bar(Bar::Least(1.0)));
@@ -303,6 +347,27 @@ fn resident(path: &Path) -> Result<Vec<(f64, f64)>> {
         Some((value["near"].as_f64()?, value["far"].as_f64()?))
     };
     Ok(text.lines().filter_map(pair).collect())
+}
+
+/// Pages migrated in any second at least: a line has a time in seconds and the kernel's count.
+fn fullest_second(path: &Path) -> Result<f64> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    let pair = |line: &str| {
+        let (time, count) = line.split_once(' ')?;
+        Some((time.parse().ok()?, count.parse().ok()?))
+    };
+    let counts: Vec<(f64, f64)> = text.lines().filter_map(pair).collect();
+    if counts.len() < 2 {
+        return Err(broken(format!("{}: no counts", path.display())));
+    }
+    let (mut most, mut from) = (0.0_f64, 0);
+    for (time, count) in &counts {
+        while counts[from].0 + 1.0 < *time {
+            from += 1;
+        }
+        most = most.max(count - counts[from].1);
+    }
+    Ok(most)
 }
 
 /// Node 0's share of misses over the last seconds. A line has the counts of node 0 and of the others.
@@ -394,6 +459,8 @@ mod tests {
         file(dir, "misses.txt", &(0..15).map(miss).collect::<String>());
         let pages = |n: u64| format!("{{\"near\":{},\"far\":{}}}\n", 20 + n / 5, 80 - n / 5);
         file(dir, "resident.txt", &(0..30).map(pages).collect::<String>());
+        let moves = "10.00 5\n10.40 5\n10.90 9\n11.50 12\n13.00 20\n";
+        file(dir, "migrated.txt", moves);
         file(dir, "check.json", "{\"checked\":100,\"bytes\":9}");
         let account = "{\"ended\":\"stopped\",\"profiler_cpu_share\":0.02,\"account\":{\"adds_up\":true,\
                        \"promoted\":4096,\"demoted\":0,\"failed\":{\"busy\":8192}}}";
@@ -436,6 +503,17 @@ mod tests {
         scenario.assign("keys=101").unwrap();
         let error = check(dir.path(), &scenario).unwrap_err().to_string();
         assert!(error.contains("100 of 101 values"), "{error}");
+    }
+
+    // 4 pages from 10.4 to 10.9 and 3 from then to 11.5, which are 1.1 s apart; the 8 until 13 may have taken
+    // longer than a second.
+    #[test]
+    fn the_fullest_second_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path());
+        assert_eq!(fullest_second(&dir.path().join("migrated.txt")).unwrap(), 4.0);
+        file(dir.path(), "migrated.txt", "1.0 5\n1.5 6\n1.9 9\n2.2 20\n");
+        assert_eq!(fullest_second(&dir.path().join("migrated.txt")).unwrap(), 14.0);
     }
 
     // From the twentieth second on 24 and 25 of 100 pages are near.

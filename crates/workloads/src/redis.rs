@@ -250,15 +250,15 @@ impl Client {
 
     fn write_set(&mut self, key: u32, data: &[u8]) -> io::Result<()> {
         match self.dialect {
-            Dialect::Redis => write_command(&mut self.to, &[b"SET", &name(key), data]),
-            Dialect::Memcached => memcached::write_set(&mut self.to, &name(key), data),
+            Dialect::Redis => write_command(&mut self.to, &[b"SET", &key_name(key), data]),
+            Dialect::Memcached => memcached::write_set(&mut self.to, &key_name(key), data),
         }
     }
 
     fn write_read(&mut self, read: Read, key: u32) -> io::Result<()> {
         match self.dialect {
-            Dialect::Redis => write_command(&mut self.to, &[read.command(), &name(key)]),
-            Dialect::Memcached => memcached::write_get(&mut self.to, &name(key)),
+            Dialect::Redis => write_command(&mut self.to, &[read.command(), &key_name(key)]),
+            Dialect::Memcached => memcached::write_get(&mut self.to, &key_name(key)),
         }
     }
 
@@ -300,7 +300,8 @@ fn tcp(address: &str) -> io::Result<Streams> {
     Ok((Box::new(stream.try_clone()?), Box::new(stream)))
 }
 
-fn name(key: u32) -> Vec<u8> {
+/// What the key of a number is called.
+pub(crate) fn key_name(key: u32) -> Vec<u8> {
     format!("key:{key:010}").into_bytes()
 }
 

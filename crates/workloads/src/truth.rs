@@ -1,8 +1,9 @@
-//! The truth about a Redis server: where in its memory the values of its hot keys lie.
+//! The truth about a Redis or memcached server: where in its memory the values of its hot keys lie.
 //!
 //! Copies of values are everywhere in a server: query buffers, replies, freed memory. The value
 //! itself is told from them by its header: Redis keeps a string as an SDS, whose length and type
-//! stand right before its bytes (redis, src/sds.h).
+//! stand right before its bytes (redis, src/sds.h); memcached keeps it in an item, behind its key, and a
+//! line's end behind it (memcached, memcached.h, struct _stritem).
 
 use std::collections::HashMap;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tierscope_core::{Error, ErrorKind, Range, RangeSet, Result, SpaceId};
 
 use crate::proc_mem::ProcMem;
+use crate::redis::{self, Dialect};
 use crate::value::{self, MAGIC, MARK, Mark};
 
 /// Bytes read at once in the search for marks.
@@ -38,16 +40,12 @@ pub struct Truth {
     pub thp_kib: u64,
 }
 
-/// Finds the values of `keys` keys.
+/// Finds the values of `keys` keys of a Redis server.
 ///
 /// # Errors
 /// [`ErrorKind::Data`] if a key's value is not there, or is there more than once.
 pub fn find(mem: &ProcMem, pid: u32, keys: u32, value_bytes: usize, thp: String) -> Result<Truth> {
-    let mut search = Search { mem, value_bytes, found: HashMap::new(), twice: 0 };
-    for (start, end) in mem.data_mappings()? {
-        search.mapping(start, end);
-    }
-    search.check(keys)?;
+    let search = Search::done(mem, (Dialect::Redis, keys, value_bytes))?;
     let ranges = |hot| search.ranges(hot);
     let (hot, cold) = (ranges(true), ranges(false));
     Ok(Truth {
@@ -63,16 +61,18 @@ pub fn find(mem: &ProcMem, pid: u32, keys: u32, value_bytes: usize, thp: String)
     })
 }
 
-/// Where the value of each of `keys` keys lies, by key.
+/// Where in a server the value of each of `keys` keys lies, by key. memcached's largest items, above half a
+/// MiB, are in several pieces and are not found.
 ///
 /// # Errors
 /// As [`find`].
-pub fn places(mem: &ProcMem, keys: u32, value_bytes: usize) -> Result<Vec<(u32, u64)>> {
-    let mut search = Search { mem, value_bytes, found: HashMap::new(), twice: 0 };
-    for (start, end) in mem.data_mappings()? {
-        search.mapping(start, end);
-    }
-    search.check(keys)?;
+pub fn places(
+    mem: &ProcMem,
+    server: Dialect,
+    keys: u32,
+    value_bytes: usize,
+) -> Result<Vec<(u32, u64)>> {
+    let search = Search::done(mem, (server, keys, value_bytes))?;
     let mut places: Vec<(u32, u64)> =
         search.found.iter().map(|(key, (at, _))| (*key, *at)).collect();
     places.sort_unstable();
@@ -86,14 +86,28 @@ fn pairs(set: &RangeSet) -> Vec<[u64; 2]> {
 /// Bytes of an SDS header with its type byte: sdshdr64, 32, 16, 8.
 const SDS_HEADERS: [usize; 4] = [17, 9, 5, 3];
 
+/// Bytes between an item's key and its value: the end of the key, and flags where there are any.
+const ITEM_GAPS: [usize; 2] = [1, 5];
+
 struct Search<'a> {
     mem: &'a ProcMem,
+    server: Dialect,
     value_bytes: usize,
     found: HashMap<u32, (u64, bool)>,
     twice: u32,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    /// All of a server's values found.
+    fn done(mem: &'a ProcMem, (server, keys, value_bytes): (Dialect, u32, usize)) -> Result<Self> {
+        let mut search = Search { mem, server, value_bytes, found: HashMap::new(), twice: 0 };
+        for (start, end) in mem.data_mappings()? {
+            search.mapping(start, end);
+        }
+        search.check(keys)?;
+        Ok(search)
+    }
+
     /// Looks for values in `start..end`.
     fn mapping(&mut self, start: u64, end: u64) {
         let mut chunk = vec![0; CHUNK];
@@ -128,7 +142,11 @@ impl Search<'_> {
         let mut bytes = vec![0; self.value_bytes];
         let there = self.mem.read(at, &mut bytes);
         let whole = there == bytes.len() && value::is_whole(&bytes, mark.key, mark.hot);
-        if !whole || !self.is_string(at) {
+        let held = match self.server {
+            Dialect::Redis => self.is_string(at),
+            Dialect::Memcached => self.is_item(at, mark.key),
+        };
+        if !whole || !held {
             return false;
         }
         self.twice += u32::from(self.found.insert(mark.key, (at, mark.hot)).is_some());
@@ -143,6 +161,18 @@ impl Search<'_> {
             let header = &mut before[17 - bytes..];
             self.mem.read(at.saturating_sub(*bytes as u64), header) == *bytes
                 && sds_length(&before) == Some(self.value_bytes as u64)
+        })
+    }
+
+    /// Whether the value at `at` stands in an item: its key before it, a line's end behind it.
+    fn is_item(&self, at: u64, key: u32) -> bool {
+        let key = redis::key_name(key);
+        let mut end = [0; 2];
+        let ends = self.mem.read(at + self.value_bytes as u64, &mut end) == 2 && &end == b"\r\n";
+        ends && ITEM_GAPS.iter().any(|gap| {
+            let mut before = vec![0; key.len()];
+            let from = at.saturating_sub((key.len() + gap) as u64);
+            self.mem.read(from, &mut before) == before.len() && before == key
         })
     }
 
@@ -207,6 +237,37 @@ mod tests {
         data
     }
 
+    fn search(mem: &ProcMem, server: Dialect, value_bytes: usize) -> Search<'_> {
+        Search { mem, server, value_bytes, found: HashMap::new(), twice: 0 }
+    }
+
+    // A value in an item, one as it came over the wire, and one in another key's item.
+    #[test]
+    fn an_item_has_its_key_before_it() {
+        let bytes = 600;
+        let planted = |head: &[u8], key: u32| {
+            let mut data = [head, &vec![0; bytes], b"\r\n"].concat();
+            value::fill(&mut data[head.len()..head.len() + bytes], key, true);
+            data
+        };
+        let datas = [
+            planted(b"key:0000000000\0", 0),
+            planted(b"key:0000000002\0\x01\x02\x03\x04", 2),
+            planted(b"set key:0000000001 0 0 600\r\n", 1),
+            planted(b"key:0000000009\0", 3),
+        ];
+        let mem = ProcMem::open(Path::new("/proc"), std::process::id()).unwrap();
+        let mut search = search(&mem, Dialect::Memcached, bytes);
+        for data in &datas {
+            search.mapping(data.as_ptr() as u64, data.as_ptr() as u64 + data.len() as u64);
+        }
+        let mut found: Vec<(u32, u64)> =
+            search.found.iter().map(|(key, (at, _))| (*key, *at)).collect();
+        found.sort_unstable();
+        let at = |data: &[u8], head: usize| data[head..].as_ptr() as u64;
+        assert_eq!(found, [(0, at(&datas[0], 15)), (2, at(&datas[1], 19))]);
+    }
+
     #[test]
     fn values_are_found_and_their_copies_are_not() {
         let bytes = 600;
@@ -216,7 +277,7 @@ mod tests {
             planted(0, true, bytes, false),
         );
         let mem = ProcMem::open(Path::new("/proc"), std::process::id()).unwrap();
-        let mut search = Search { mem: &mem, value_bytes: bytes, found: HashMap::new(), twice: 0 };
+        let mut search = search(&mem, Dialect::Redis, bytes);
         for data in [&hot, &cold, &copy] {
             search.mapping(data.as_ptr() as u64, data.as_ptr() as u64 + data.len() as u64);
         }

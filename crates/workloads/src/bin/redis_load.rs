@@ -65,6 +65,9 @@ enum Verb {
     Places {
         #[command(flatten)]
         set: DataSet,
+        /// What the server speaks.
+        #[arg(long, value_enum, default_value = "redis")]
+        dialect: DialectName,
         /// Process id of the server.
         #[arg(long)]
         pid: u32,
@@ -127,13 +130,18 @@ enum DialectName {
     Memcached,
 }
 
+impl From<DialectName> for Dialect {
+    fn from(name: DialectName) -> Self {
+        match name {
+            DialectName::Redis => Self::Redis,
+            DialectName::Memcached => Self::Memcached,
+        }
+    }
+}
+
 impl Server {
     fn connect(&self) -> Result<Client> {
-        let dialect = match self.dialect {
-            DialectName::Redis => Dialect::Redis,
-            DialectName::Memcached => Dialect::Memcached,
-        };
-        Client::connect(&self.server, dialect)
+        Client::connect(&self.server, self.dialect.into())
     }
 }
 
@@ -219,9 +227,9 @@ fn run(verb: Verb) -> Result<()> {
             server.connect()?.check(set.keys, set.value_bytes, &spot)?;
             print_json(&serde_json::json!({ "checked": set.keys, "bytes": set.value_bytes }))
         }
-        Verb::Places { set, pid, output } => {
+        Verb::Places { set, dialect, pid, output } => {
             let mem = ProcMem::open(Path::new("/proc"), pid)?;
-            write_json(&truth::places(&mem, set.keys, set.value_bytes)?, &output)
+            write_json(&truth::places(&mem, dialect.into(), set.keys, set.value_bytes)?, &output)
         }
         Verb::Watch { set, places, pid, seconds } => watch(&set, &places, pid, seconds),
     }
