@@ -104,6 +104,7 @@ for policy in $policies; do
         kill -TERM $tier
         wait $tier || { cat "$out/said.txt"; exit 1; }
         cat "$out/said.txt"
+        cp -r /tmp/recording "$out/recording"
         rm -rf /tmp/recording
     fi
     kill -0 $pid

@@ -3,11 +3,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::bench::{Bar, Row, row};
-use crate::chapters::{self, Chapter, Desk, number};
+use crate::chapters::{self, Chapter, Desk, number, tierscope};
+use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::kernels::Matrix;
 use crate::machine::bench::{boot, command_of};
@@ -422,6 +424,7 @@ pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
                 run.promoted
             )));
         }
+        replay(policy, &dir)?;
         say(format!(
             "{policy}: {:.0} MiB up, {:.0} down; {:.2} and {:.2} of the hot values on node 0",
             run.promoted / f64::from(1 << 20),
@@ -431,6 +434,24 @@ pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// What was decided was recorded: the windows of a policy that works on regions can be replayed under it.
+fn replay(policy: &str, dir: &Path) -> Result<()> {
+    let recording = dir.join("recording");
+    if !policy.starts_with(JUDGED) || !recording.exists() {
+        return Ok(());
+    }
+    let words = ["whatif", "--fast", "1G", "--policy", policy, "--json"];
+    let printed = capture(Command::new(tierscope()?).args(words).arg(&recording))?;
+    let told = chapters::figures(&printed);
+    match number(&told, "/replays/0/moves/promoted_bytes") {
+        Ok(bytes) if bytes > 0.0 => Ok(()),
+        _ => Err(broken(format!(
+            "{policy}: replayed from {} it promotes nothing",
+            recording.display()
+        ))),
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //!
 //! - statistic: precision and recall by the bytes of the last [`LATE`] windows of a run, and the median
 //!   number of regions in these windows; of each, the median over all boots, and over as many seeds;
-//! - precision and recall differ by at most [`SHARE_TOLERANCE`];
+//! - precision and recall differ by at most [`SHARE_TOLERANCE`]; a run that reports nothing has no precision;
 //! - regions differ by at most [`REGION_TOLERANCE`] of the larger number, of [`FEW_REGIONS`] at least.
 
 use std::fmt::Write as _;
@@ -103,6 +103,7 @@ pub(super) fn large(desk: &Desk<'_>) -> Result<Vec<Row>> {
 /// A run of an instrument, on either.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Figures {
+    /// Not a number where nothing was reported.
     precision: f64,
     recall: f64,
     regions: f64,
@@ -213,10 +214,10 @@ fn figures(windows: &[Window]) -> Figures {
     let late: Vec<&Window> =
         windows.iter().rev().filter(|window| !window.changed).take(LATE).collect();
     let sum = |at: usize| late.iter().map(|window| window.bytes[at]).sum::<u64>() as f64;
-    let share = |of: f64| if of > 0.0 { sum(2) / of } else { 0.0 };
+    let share = |of: f64, none: f64| if of > 0.0 { sum(2) / of } else { none };
     Figures {
-        precision: share(sum(0)),
-        recall: share(sum(1)),
+        precision: share(sum(0), f64::NAN),
+        recall: share(sum(1), 0.0),
         regions: median(late.iter().map(|window| window.regions as f64)),
         samples: median(late.iter().map(|window| f64::from(window.samples))),
     }
@@ -452,8 +453,10 @@ struct Side {
 
 impl Side {
     fn of(runs: &[Figures]) -> Self {
+        let told: Vec<f64> =
+            runs.iter().map(|run| run.precision).filter(|precision| !precision.is_nan()).collect();
         let each = |of: &dyn Fn(&mut dyn Iterator<Item = f64>) -> f64| Figures {
-            precision: of(&mut runs.iter().map(|run| run.precision)),
+            precision: if told.is_empty() { f64::NAN } else { of(&mut told.iter().copied()) },
             recall: of(&mut runs.iter().map(|run| run.recall)),
             regions: of(&mut runs.iter().map(|run| run.regions)),
             samples: of(&mut runs.iter().map(|run| run.samples)),
@@ -514,7 +517,9 @@ impl Pair {
         let named = |what: String| format!("{}, {}, {what}", chapter(case), instrument.simulated);
         let mut rows = Vec::new();
         let mut add = |what: String, value: f64, unit: &str, bar: Bar| {
-            rows.push(row(named(what), value, unit, bar, &command));
+            if !value.is_nan() {
+                rows.push(row(named(what), value, unit, bar, &command));
+            }
         };
         let columns: [(&str, &str, Figure); 4] = [
             ("precision", "share", |f| f.precision),
@@ -589,7 +594,24 @@ mod tests {
         windows.extend((0..10).map(|i| window([10, 20, 5], 10 + i)));
         let found = figures(&windows);
         assert_eq!((found.precision, found.recall, found.regions), (0.5, 0.25, 14.5));
-        assert_eq!(figures(&[]).precision, 0.0);
+        assert!(figures(&[]).precision.is_nan() && figures(&[]).recall == 0.0);
+    }
+
+    // Of three runs one reported nothing.
+    #[test]
+    fn who_reports_nothing_has_no_precision() {
+        let of = |precision| Figures { precision, recall: 0.0, regions: 1.0, samples: 1.0 };
+        let side = Side::of(&[of(f64::NAN), of(0.5), of(1.0)]);
+        assert_eq!((side.least.precision, side.median.precision), (0.5, 0.75));
+        let nothing = Recorded { figures: of(f64::NAN), ..run() };
+        let pair = Pair::of(&[nothing], &[of(1.0)]);
+        assert_eq!(pair.shares_disagree(), None);
+        let case =
+            Case { name: "x", workload: "", memory_mb: 1, instruments: &[], seconds: 1, runs: 1 };
+        let rows = pair.rows(&case, INSTRUMENTS[0]);
+        let named = |what: &str| rows.iter().any(|row| row.name.contains(what));
+        assert!(named("precision, exact mode") && named("recall, difference"));
+        assert!(!named("precision, difference") && !named("precision, real kernel"));
     }
 
     #[test]
