@@ -27,15 +27,17 @@ const POLICIES: &[&str] = &[
     "static",
     "kernel",
     "hot_region",
-    "hot_region:share=0.25",
+    JUDGED,
+    "hot_region:history=10s,share=0.25",
     "multi_clock",
     "nimble-selection",
     "nimble",
     "hemem:least=2MiB",
     "memtis",
 ];
-/// What must hold of what the issue holds to a bar.
-const JUDGED: &str = "hot_region";
+/// What must hold of what the issue holds to a bar: five accesses in ten seconds are hot. By the article's 120 s all
+/// of these servers is: of 50 MiB read a second, a fiftieth from anywhere, every 2 MiB has its five within a minute.
+const JUDGED: &str = "hot_region:history=10s";
 /// Reads of an interval begin a phase or end it; what is compared are the last so many.
 const LATE: usize = 10;
 
@@ -60,7 +62,7 @@ const ALLOWED: f64 = (4u64 << 20) as f64;
 
 /// A share of the resident bytes is held for ten minutes, by moves that are held to a few MiB a second.
 fn ten_minutes(desk: &Desk<'_>) -> Result<Vec<Row>> {
-    let policy = "hot_region:share=0.25";
+    let policy = "hot_region:history=10s,share=0.25";
     let set = [
         format!("policies={policy}"),
         "seconds=300".to_owned(),
@@ -439,7 +441,7 @@ pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
 /// What was decided was recorded: the windows of a policy that works on regions can be replayed under it.
 fn replay(policy: &str, dir: &Path) -> Result<()> {
     let recording = dir.join("recording");
-    if !policy.starts_with(JUDGED) || !recording.exists() {
+    if !policy.starts_with("hot_region") || !recording.exists() {
         return Ok(());
     }
     let words = ["whatif", "--fast", "1G", "--policy", policy, "--json"];
@@ -498,7 +500,7 @@ mod tests {
         assert_eq!((run.first.share, run.first.over_time), (Some(0.96), [Some(0.0), Some(0.6)]));
         assert_eq!((run.misses, run.promoted, run.failed), (0.75, 4096.0, 8192.0));
         let bases = [("static", 104.0), ("the kernel's", 416.0)];
-        let rows = run.rows(("redis", "hot_region"), 4096.0, &bases, "x");
+        let rows = run.rows(("redis", JUDGED), 4096.0, &bases, "x");
         let held = |what: &str| {
             rows.iter().find(|row| row.name.contains(what)).map(|row| (row.value, row.holds))
         };
