@@ -42,8 +42,9 @@ start() {
 misses() {
     while [ ! -e /tmp/enough ]; do
         echo "$(machine-probe count node0_misses) $(machine-probe count other_nodes_misses)"
-        awk '{ for (i = 1; i <= NF; i++) { if ($i ~ /^N0=/) near += substr($i, 4); if ($i ~ /^N1=/) far += substr($i, 4) } }
-            END { printf "{\"near\":%d,\"far\":%d}\n", near, far }' /proc/$pid/numa_maps >>"$1/resident.txt"
+        read -r up _ </proc/uptime
+        awk -v up="$up" '{ for (i = 1; i <= NF; i++) { if ($i ~ /^N0=/) near += substr($i, 4); if ($i ~ /^N1=/) far += substr($i, 4) } }
+            END { printf "{\"at\":%s,\"near\":%d,\"far\":%d}\n", up, near, far }' /proc/$pid/numa_maps >>"$1/resident.txt"
         sleep 1
     done
 }

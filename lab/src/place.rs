@@ -216,14 +216,14 @@ struct Run {
     checked: f64,
     /// The policy's share of a CPU.
     cpu: Option<f64>,
-    /// Pages of the server on node 0 and elsewhere, second by second.
-    resident: Vec<(f64, f64)>,
+    /// When, and pages of the server on node 0 and elsewhere, about second by second.
+    resident: Vec<[f64; 3]>,
     /// Bytes that the kernel migrated in the fullest second.
     fullest: f64,
 }
 
 /// Seconds after which a share that is asked for is held.
-const SETTLED: usize = 20;
+const SETTLED: f64 = 20.0;
 
 /// The share that a policy's line asks for.
 fn asked_share(policy: &str) -> Option<f64> {
@@ -268,8 +268,9 @@ impl Run {
 
     /// By how much the share of the server's pages on node 0 was off at most, once it had settled.
     fn off(&self, share: f64) -> Option<f64> {
-        let settled = self.resident.iter().skip(SETTLED);
-        let off = settled.map(|(near, far)| (near / (near + far).max(1.0) - share).abs());
+        let from = self.resident.first().map_or(0.0, |[at, ..]| at + SETTLED);
+        let settled = self.resident.iter().filter(|[at, ..]| *at >= from);
+        let off = settled.map(|[_, near, far]| (near / (near + far).max(1.0) - share).abs());
         off.max_by(f64::total_cmp)
     }
 
@@ -343,14 +344,14 @@ fn vmstat(path: &Path, name: &str) -> Result<f64> {
     line.ok_or_else(|| broken(format!("{}: no {name}", path.display())))
 }
 
-fn resident(path: &Path) -> Result<Vec<(f64, f64)>> {
+fn resident(path: &Path) -> Result<Vec<[f64; 3]>> {
     let text = fs::read_to_string(path).at(path.display())?;
     // The last line may be cut: who writes is ended.
-    let pair = |line: &str| {
+    let counts = |line: &str| {
         let value: Value = serde_json::from_str(line).ok()?;
-        Some((value["near"].as_f64()?, value["far"].as_f64()?))
+        Some([value["at"].as_f64()?, value["near"].as_f64()?, value["far"].as_f64()?])
     };
-    Ok(text.lines().filter_map(pair).collect())
+    Ok(text.lines().filter_map(counts).collect())
 }
 
 /// Pages migrated in any second at least: a line has a time in seconds and the kernel's count.
@@ -480,7 +481,8 @@ mod tests {
         }
         let miss = |n: u64| format!("{{\"count\":{}}} {{\"count\":{}}}\n", 30 * n, 10 * n);
         file(dir, "misses.txt", &(0..15).map(miss).collect::<String>());
-        let pages = |n: u64| format!("{{\"near\":{},\"far\":{}}}\n", 20 + n / 5, 80 - n / 5);
+        let pages =
+            |n: u64| format!("{{\"at\":{n}.5,\"near\":{},\"far\":{}}}\n", 20 + n / 5, 80 - n / 5);
         file(dir, "resident.txt", &(0..30).map(pages).collect::<String>());
         let moves = "10.00 5\n10.40 5\n10.90 9\n11.50 12\n13.00 20\n";
         file(dir, "migrated.txt", moves);

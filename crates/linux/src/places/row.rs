@@ -24,6 +24,8 @@ pub(super) struct Block {
     state: State,
     /// When it was looked at, in hundredths of a second from 1 on; 0 for never.
     looked: u32,
+    /// How many looks in a row found what was known.
+    calm: u8,
 }
 
 /// A mapping. The first and the last block may lie in it by a part.
@@ -46,7 +48,8 @@ impl Row {
 
     fn fit(&mut self) {
         let count = (self.range.end.div_ceil(BLOCK) - self.range.start / BLOCK) as usize;
-        let never = Block { state: State::Alike { tier: NOWHERE, huge: false }, looked: 0 };
+        let never =
+            Block { state: State::Alike { tier: NOWHERE, huge: false }, looked: 0, calm: 0 };
         for gone in self.blocks.split_off(self.blocks.len().min(count)) {
             subtract(&mut self.resident, &gone.state, PAGES as u64);
         }
@@ -69,7 +72,7 @@ impl Row {
         let pages = self.pages_of(block).len() as u64;
         if let Some(known) = self.blocks.get_mut(block) {
             subtract(&mut self.resident, &known.state, pages);
-            *known = Block { state: never, looked: 0 };
+            *known = Block { state: never, looked: 0, calm: 0 };
         }
     }
 
@@ -102,6 +105,11 @@ impl Row {
         self.blocks[block].looked
     }
 
+    /// How many looks in a row found a block as it was known.
+    pub(super) fn calm(&self, block: usize) -> u8 {
+        self.blocks[block].calm
+    }
+
     /// A block is to be looked at anew; what was known of it stands until then.
     pub(super) fn outdate(&mut self, block: usize) {
         self.blocks[block].looked = 0;
@@ -119,9 +127,11 @@ impl Row {
             all[pages.clone()].copy_from_slice(tiers);
             State::Mixed(all)
         };
-        subtract(&mut self.resident, &self.blocks[block].state, pages.len() as u64);
+        let known = &self.blocks[block];
+        let calm = if known.state == state { known.calm.saturating_add(1) } else { 0 };
+        subtract(&mut self.resident, &known.state, pages.len() as u64);
         add(&mut self.resident, &state, pages.len() as u64);
-        self.blocks[block] = Block { state, looked: when };
+        self.blocks[block] = Block { state, looked: when, calm };
     }
 
     /// Whether the page at `at` is part of a huge one.

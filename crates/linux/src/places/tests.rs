@@ -84,6 +84,31 @@ fn what_moved_is_seen() {
     assert_eq!(places.resident(&pages(600, 700), Tier(0)), 0);
 }
 
+// A block that is wanted to be known each second.
+#[test]
+fn what_nobody_moves_is_asked_about_less_and_less() {
+    let places = places(Fake::with_pages(1024, 1), &[pages(0, 1024)]);
+    let asked = || places.inner.borrow().kernel.located / 512;
+    let mut looks = Vec::new();
+    for second in 0..64 {
+        let before = asked();
+        assert_eq!(places.resident(&pages(0, 512), Tier(1)), 512 << 12);
+        looks.extend((asked() > before).then_some(second));
+        later(&places, 1);
+    }
+    assert_eq!(looks, [0, 1, 3, 7, 15, 31, 47, 63]);
+    places.inner.borrow_mut().kernel.put(3, 0);
+    later(&places, 16);
+    assert_eq!(places.resident(&pages(0, 512), Tier(0)), 1 << 12);
+    places.inner.borrow_mut().kernel.put(4, 0);
+    later(&places, 1);
+    assert_eq!(
+        places.resident(&pages(0, 512), Tier(0)),
+        2 << 12,
+        "what changed is asked about soon"
+    );
+}
+
 #[test]
 fn huge_pages_have_one_number() {
     let mut fake = Fake::with_pages(1024, 1);

@@ -2,7 +2,8 @@
 //!
 //! Regions change their shape from window to window, so what was counted is kept by address: pieces
 //! between which the counts differ. A region's accesses are the mean over its bytes, as DAMON merges
-//! counts.
+//! counts; but what was hot alone in a region of today's shape must not make all of that hot, so a region
+//! counts as runs that are hot throughout, or nowhere.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -48,14 +49,53 @@ impl History {
     }
 
     /// Accesses of a range: the mean over its bytes.
-    pub(super) fn accesses(&self, range: &Range) -> f64 {
+    #[cfg(test)]
+    fn accesses(&self, range: &Range) -> f64 {
+        let mut runs = Vec::new();
+        self.runs(range, f64::INFINITY, &mut runs);
+        runs.first().map_or(0.0, |(_, accesses)| *accesses)
+    }
+
+    /// Appends the runs of a range that are hot throughout, from `hot` accesses on, or nowhere. The accesses
+    /// of a run are the mean over its bytes.
+    pub(super) fn runs(&self, range: &Range, hot: f64, out: &mut Vec<Piece>) {
         let first = self
             .pieces
             .partition_point(|(piece, _)| (piece.space, piece.end) <= (range.space, range.start));
-        let over = self.pieces[first..]
-            .iter()
-            .map_while(|(piece, accesses)| Some(piece.intersect(range)?.bytes() as f64 * accesses));
-        over.sum::<f64>() / range.bytes().max(1) as f64
+        let mut runs = Runs { hot, from: out.len(), out };
+        let mut at = range.start;
+        for (piece, accesses) in &self.pieces[first..] {
+            let Some(part) = piece.intersect(range) else { break };
+            runs.push(Range { start: at, end: part.start, ..*range }, 0.0);
+            runs.push(part, *accesses);
+            at = part.end;
+        }
+        runs.push(Range { start: at, ..*range }, 0.0);
+    }
+}
+
+/// Runs of one range, being made.
+struct Runs<'a> {
+    hot: f64,
+    /// Where they begin in `out`.
+    from: usize,
+    out: &'a mut Vec<Piece>,
+}
+
+impl Runs<'_> {
+    fn push(&mut self, range: Range, accesses: f64) {
+        if range.is_empty() {
+            return;
+        }
+        let hot = self.hot;
+        match self.out[self.from..].last_mut() {
+            Some((last, mean)) if (*mean >= hot) == (accesses >= hot) => {
+                let (before, more) = (last.bytes() as f64, range.bytes() as f64);
+                *mean = (*mean * before + accesses * more) / (before + more);
+                last.end = range.end;
+            }
+            _ => self.out.push((range, accesses)),
+        }
     }
 }
 
@@ -171,6 +211,25 @@ mod tests {
         assert_eq!(accesses(&history, 10, 20), 5.0, "the first window is over");
         history.add(&snapshot(120, vec![]));
         assert!(history.pieces.is_empty());
+    }
+
+    //  0    10    20    30    40
+    //  |  3  |  8  |  5  |      |
+    #[test]
+    fn runs_are_hot_throughout_or_nowhere() {
+        let mut history = History::new(Duration::from_nanos(100));
+        history.add(&snapshot(10, vec![region(0, 20, 3.0)]));
+        history.add(&snapshot(20, vec![region(10, 30, 5.0)]));
+        let runs = |start, end| {
+            let mut runs = Vec::new();
+            history.runs(&Range::new(SpaceId(0), start, end), 5.0, &mut runs);
+            let plain = |(range, accesses): &Piece| (range.start, range.end, *accesses);
+            runs.iter().map(plain).collect::<Vec<_>>()
+        };
+        assert_eq!(runs(0, 40), [(0, 10, 3.0), (10, 30, 6.5), (30, 40, 0.0)]);
+        assert_eq!(runs(15, 25), [(15, 25, 6.5)]);
+        assert_eq!(runs(28, 32), [(28, 30, 5.0), (30, 32, 0.0)]);
+        assert_eq!(runs(50, 60), [(50, 60, 0.0)]);
     }
 
     proptest! {

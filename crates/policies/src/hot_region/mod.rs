@@ -18,7 +18,8 @@
 //!   page before it moves ([`verify`]): one young entry of an upper level says little about 512 below.
 //! - What failed to move is left alone for a while.
 //!
-//! Hits of each window are added up, so windows must not count anything twice. An instrument that itself
+//! What was hot under the regions of another time is told apart: a region that covers it now is hot only there
+//! ([`history`]). Hits of each window are added up, so windows must not count anything twice. An instrument that itself
 //! counts over the 120 s, as `pebs` in its variant *patient* does, wants `history` no longer than a window:
 //! then its last word counts alone.
 
@@ -107,7 +108,7 @@ impl Settings for Config {
     }
 }
 
-/// A region of the last window and its accesses.
+/// A region of the last window, or a run of it, and its accesses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Heat {
     range: Range,
@@ -179,13 +180,19 @@ impl HotRegion {
     fn take_snapshot(&mut self, snapshot: &Snapshot, orders: &mut Orders) {
         self.config.costs.charge(orders, snapshot.regions.len() as u64);
         self.history.add(snapshot);
-        let regions = snapshot.regions.iter();
-        let heat = |region: &tierscope_core::Region| Heat {
-            range: region.range,
-            accesses: self.history.accesses(&region.range),
-            confidence: region.confidence,
-        };
-        self.latest = regions.filter(|region| !region.range.is_empty()).map(heat).collect();
+        self.latest.clear();
+        let mut runs = Vec::new();
+        for region in snapshot.regions.iter().filter(|region| !region.range.is_empty()) {
+            runs.clear();
+            self.history.runs(&region.range, self.config.hits, &mut runs);
+            let confidence = region.confidence;
+            let heat = |(range, accesses): &(Range, f64)| Heat {
+                range: *range,
+                accesses: *accesses,
+                confidence,
+            };
+            self.latest.extend(runs.iter().map(heat));
+        }
         self.fresh = true;
     }
 
@@ -467,6 +474,37 @@ mod tests {
         assert_eq!(trace.orders(), 0);
         trace.seconds(1, |_| touches(0, 5));
         assert_eq!(trace.ordered(), ["0→0"]);
+    }
+
+    // What is left of a hot block in a region of all eight is still that block.
+    #[test]
+    fn golden_a_hot_part_of_a_region_does_not_make_all_of_it_hot() {
+        let mut policy = HotRegion::new(Config::default());
+        let mut trace = trace(Config::default(), [8, 8], 8);
+        all_in_slow(&mut trace, 8);
+        use tierscope_core::Ports as _;
+        trace.machine.placement().expect("it has one");
+        let region = |blocks: std::ops::Range<u32>, hits: f32| Region {
+            range: range(blocks.start * BLOCK, blocks.len() as u32 * BLOCK),
+            hits,
+            samples: 40,
+            age: 0,
+            level: None,
+            confidence: 1.0,
+        };
+        let windows = [
+            vec![region(0..3, 0.0), region(3..4, 40.0), region(4..8, 0.0)],
+            vec![region(0..8, 0.0)],
+        ];
+        let mut orders = Orders::default();
+        for (window, regions) in (0u64..).zip(windows) {
+            let end = Time(window * 200_000_000);
+            let snapshot = Snapshot { start: end, end, samples: 40, regions };
+            policy.observe(Evidence::Regions(&snapshot), &mut orders);
+        }
+        policy.tick(Time(1_000_000_000), &trace.machine, &mut orders);
+        let ranges: Vec<Range> = orders.actions.iter().map(|action| action.range).collect();
+        assert_eq!(ranges, [range(3 * BLOCK, BLOCK)]);
     }
 
     #[test]
