@@ -79,7 +79,7 @@ pub struct Toy {
 const SPACE_SHIFT: u32 = 40;
 
 /// The physical address behind an address.
-fn frame(at: Addr) -> u64 {
+pub(crate) fn frame(at: Addr) -> u64 {
     (u64::from(at.space.0) << SPACE_SHIFT) + at.at
 }
 
@@ -414,7 +414,7 @@ impl Ports for Toy {
 }
 
 impl Frames for Toy {
-    fn frames(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
+    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
         let wanted: RangeSet = [*range].into_iter().collect();
         let there = wanted.intersect(&self.mapped);
         out.extend(

@@ -44,6 +44,12 @@ pub trait PlacementView {
         None
     }
 
+    /// Physical memory that pages may lie in: first bytes, and one past the last, ascending. Nothing where
+    /// the machine does not tell.
+    fn physical(&self) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
+
     /// Resident bytes of `range` in `tier`.
     fn resident(&self, range: &Range, tier: Tier) -> u64;
 }

@@ -391,7 +391,7 @@ pub trait Frames {
     ///
     /// # Errors
     /// If the machine hides them. A space that vanished has none.
-    fn frames(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()>;
+    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()>;
 }
 
 /// Somebody else's regions: the kernel's DAMON, an imported recording.

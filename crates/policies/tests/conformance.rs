@@ -80,6 +80,12 @@ fn hemem_first() {
 }
 
 #[test]
+fn hemem_nemo() {
+    blocks("hemem-nemo:least=0,every=20", 64 << 20, 10.0);
+    blocks("hemem-nemo-all:least=0,every=20", 64 << 20, 10.0);
+}
+
+#[test]
 fn memtis() {
     small("memtis", 10.0);
     blocks("memtis:adapt=500,cool=2000", 64 << 20, 12.0);

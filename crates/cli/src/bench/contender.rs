@@ -33,7 +33,7 @@ const fn sampled(name: &'static str, variant: &'static str, samples: u64) -> Con
 
 /// All of them, in the order of tables. Moderate and aggressive are the article's: DAMON looks every
 /// 5 or 1 ms, PEBS samples at 5 or 10 kHz.
-pub(crate) const ALL: [Contender; 11] = [
+pub(crate) const ALL: [Contender; 13] = [
     looking("guided", "telescope", "guided", 5),
     looking("bounded", "telescope", "bounded", 5),
     looking("flexible", "telescope", "flexible", 5),
@@ -45,6 +45,8 @@ pub(crate) const ALL: [Contender; 11] = [
     looking("scan", "scan", "plain", 5),
     looking("scan-pruned", "scan", "pruned", 5),
     looking("hint-fault", "hint_fault", "tiering", 5),
+    looking("nemo", "nemo", "blocks", 5),
+    looking("nemo-pages", "nemo", "pages", 5),
 ];
 
 impl Contender {

@@ -92,7 +92,7 @@ impl Hand {
             let mut pieces = Vec::new();
             for range in stretches {
                 pieces.clear();
-                ports.frames()?.frames(&range, &mut pieces)?;
+                ports.frames()?.locate(&range, &mut pieces)?;
                 for piece in pieces.iter().flat_map(|piece| seen(*piece, &sees)) {
                     aim.add(piece, config.granularity);
                 }

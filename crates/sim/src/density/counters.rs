@@ -63,6 +63,11 @@ impl Machine {
         if controllers.counters().is_none() {
             return Err(Error::new(ErrorKind::Usage, "what listens there has no counters"));
         }
+        if self.physical().iter().any(|(start, end)| end - start > 1 << TIER_SHIFT) {
+            return Err(Error::new(ErrorKind::Missing, "this memory cannot be counted")
+                .cause("it lies over more than 16 TiB of addresses")
+                .remedy("make the workload smaller"));
+        }
         let key = draw(self.config.seed, u64::from(u32::MAX) + 1);
         self.telemetry = Some(Telemetry { controllers, rules: BTreeMap::new(), key });
         Ok(self)
@@ -301,7 +306,7 @@ impl Machine {
 
 /// Costs what a scan of as many entries costs, one for each page.
 impl Frames for Machine {
-    fn frames(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
+    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
         if range.space != SPACE {
             return Ok(());
         }

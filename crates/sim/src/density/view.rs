@@ -86,6 +86,10 @@ impl PlacementView for Machine {
         Some(self.frame(range.start, tier))
     }
 
+    fn physical(&self) -> Vec<(u64, u64)> {
+        Machine::physical(self)
+    }
+
     fn resident(&self, range: &Range, tier: Tier) -> u64 {
         let pages = self.world.places.pages(range);
         pages.get(usize::from(tier.0)).map_or(0, |pages| pages << PAGE_SHIFT)

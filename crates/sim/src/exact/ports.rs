@@ -103,7 +103,7 @@ impl<B: BusObserver> PageEvents for Machine<B> {
 
 /// Costs what a scan of the entries costs: so it is found (fs/proc/task_mmu.c, `pagemap_read`).
 impl<B: BusObserver> Frames for Machine<B> {
-    fn frames(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
+    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
         let (mut at, mut entries) = (range.start, 0);
         while at < range.end
             && let Some((head, leaf)) = self.os.next_leaf(*range, at)

@@ -2,7 +2,7 @@
 //! bus, and who may ask for what is up to the driver.
 
 use tierscope_core::{
-    ActionKind, Clock, Counters, Filter, Frames, Key, Mover, Operand, Operator, ReadEffect,
+    ActionKind, Filter, Frames, Key, Mover, Operand, Operator, ReadEffect,
     RequestKind, Rule, RuleId, Tier,
 };
 use tierscope_nemo::{Driver, Functional, Memory, Zone};
@@ -79,7 +79,7 @@ fn hot_blocks_are_hot_and_what_moved_counts_where_it_is() {
     let all = area(&mut machine);
     let hot = Range::new(all.space, all.start + 64 * MIB, all.start + 96 * MIB);
     let mut pieces = Vec::new();
-    machine.frames(&all, &mut pieces).unwrap();
+    machine.locate(&all, &mut pieces).unwrap();
     assert_eq!(pieces.len(), 1, "all of it lies in the first tier");
     assert_eq!((pieces[0].range, pieces[0].frame), (all, machine.physical()[0].0));
     let fast = by_block(&mut machine, 0, RequestKind::All, 2 * MIB);

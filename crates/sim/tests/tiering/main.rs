@@ -37,6 +37,8 @@ const LINES: &[Line] = &[
     line("thermostat:interval=2s,slowdown=0.001", 0.5),
     line("hemem:least=0", 0.5),
     line("hemem-first:least=0", 0.5),
+    line("hemem-nemo:least=0,every=100", 0.5),
+    line("hemem-nemo-all:least=0,every=100", 0.5),
     line("memtis:adapt=1000,cool=20000", 0.5),
     line("amp-lru", 0.5),
     line("amp-lfu", 0.5),

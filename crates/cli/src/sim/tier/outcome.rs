@@ -16,7 +16,7 @@ use tierscope_sim::experiment::Experiment;
 
 use super::contestant::Contestant;
 use super::watched::{Totals, Watched};
-use crate::bench::machine::build_sampled;
+use crate::bench::machine::build_fitted;
 use crate::sim::account::LatencyFigures;
 use crate::sim::run::meta;
 
@@ -230,8 +230,7 @@ pub(crate) fn place(
 ) -> Result<Outcome> {
     let begun = Instant::now();
     let experiment = &*contestant.on(experiment);
-    let sampling = contestant.sampling(experiment);
-    let (mut machine, _) = build_sampled(experiment, sampling, stop)?;
+    let (mut machine, _) = build_fitted(experiment, contestant.fitted(experiment), stop)?;
     let mut mover = machine.mover();
     let mut stage = Watched::new(&mut *machine, experiment, reached);
     let run = drive(experiment, contestant, &mut stage, &mut mover, record)?;
