@@ -65,6 +65,16 @@ impl Counted {
         }
     }
 
+    /// Rules that have no id yet.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Blocks that are watched.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = u32> + '_ {
+        self.places.keys().copied()
+    }
+
     /// Whether a block is watched.
     pub(crate) fn watches(&self, block: u32) -> bool {
         self.places.contains_key(&block)

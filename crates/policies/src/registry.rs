@@ -394,6 +394,42 @@ static ENTRIES: &[Entry] = &[
         keys: || keys_of(&mut memtis::Config::default()),
     },
     Entry {
+        name: "memtis-nemo",
+        about: "MEMTIS; requests to slow memory are counted in its controllers, base pages by turns",
+        source: "Li et al., Finding NEMO, section 5.2",
+        tracks: BY_COUNTERS_AND_SAMPLES,
+        granularity: "4 KiB and 2 MiB",
+        promotes: "frequency: a histogram's upper bins",
+        demotes: "frequency: neither hot nor warm",
+        cost: "all counters read every 500 ms, every 5003rd load and store sampled",
+        page_bytes: Some(memtis::Memtis::PAGE_BYTES),
+        needs: &[Need::Counters, Need::Samples],
+        uses: &[Need::PageEvents, Need::Pressure],
+        sampling: Some(Sampling::Every(5_003)),
+        make: made!("memtis-nemo", memtis::nemo::Config::default(), |config| {
+            memtis::nemo::MemtisNemo::new(hemem_nemo::Sees::Slow, config)
+        }),
+        keys: || keys_of(&mut memtis::nemo::Config::default()),
+    },
+    Entry {
+        name: "memtis-nemo-all",
+        about: "likewise, with controllers in front of fast memory too",
+        source: "Li et al., Finding NEMO, section 5.2, beyond its prototype",
+        tracks: BY_COUNTERS_AND_SAMPLES,
+        granularity: "4 KiB and 2 MiB",
+        promotes: "frequency: a histogram's upper bins",
+        demotes: "frequency: neither hot nor warm",
+        cost: "all counters read every 500 ms, every 5003rd load and store sampled",
+        page_bytes: Some(memtis::Memtis::PAGE_BYTES),
+        needs: &[Need::Counters, Need::Samples],
+        uses: &[Need::PageEvents, Need::Pressure],
+        sampling: Some(Sampling::Every(5_003)),
+        make: made!("memtis-nemo-all", memtis::nemo::Config::default(), |config| {
+            memtis::nemo::MemtisNemo::new(hemem_nemo::Sees::All, config)
+        }),
+        keys: || keys_of(&mut memtis::nemo::Config::default()),
+    },
+    Entry {
         name: "amp-lru",
         about: "all pages are scanned; who was accessed last comes",
         source: "MULTI-CLOCK (HPCA'22), section II-C, on AMP",

@@ -92,6 +92,14 @@ fn memtis() {
 }
 
 #[test]
+fn memtis_nemo() {
+    small("memtis-nemo", 10.0);
+    let traits = Traits { promotes: Some(12.0), mapped: 256 << 20, huge: true };
+    let all = "memtis-nemo-all:adapt=500,cool=2000,every=100,slow_ns=1000";
+    conforms(&|| make(all).expect("it can be made"), &traits);
+}
+
+#[test]
 fn amp() {
     small("amp-lru", 4.0);
     small("amp-lfu", 4.0);

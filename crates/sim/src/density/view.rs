@@ -37,7 +37,9 @@ impl Machine {
     /// Huge pages of the range are small ones from now on.
     pub(super) fn split_pages(&mut self, range: &Range) {
         let size = Level::PMD.entry_bytes();
+        let before = self.split.len();
         self.split.extend(range.start / size..range.end.div_ceil(size));
+        self.stretches.moved.split += (self.split.len() - before) as u64 * size;
     }
 }
 

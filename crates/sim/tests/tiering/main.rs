@@ -40,6 +40,8 @@ const LINES: &[Line] = &[
     line("hemem-nemo:least=0,every=100", 0.5),
     line("hemem-nemo-all:least=0,every=100", 0.5),
     line("memtis:adapt=1000,cool=20000", 0.5),
+    line("memtis-nemo:adapt=1000,cool=20000", 0.5),
+    line("memtis-nemo-all:adapt=1000,cool=20000", 0.5),
     line("amp-lru", 0.5),
     line("amp-lfu", 0.5),
     line("amp-random", 0.5),

@@ -42,6 +42,8 @@ pub(crate) struct Case {
     pub(crate) placement: Placement,
     /// Nobody touches anything.
     pub(crate) idle: bool,
+    /// There is no last-level cache.
+    pub(crate) uncached: bool,
     pub(crate) sampled: bool,
 }
 
@@ -54,6 +56,7 @@ impl Default for Case {
             seconds: 7.0,
             placement: Placement::Bind(Tier(1)),
             idle: false,
+            uncached: false,
             sampled: true,
         }
     }
@@ -72,6 +75,9 @@ impl Case {
         let slow = hardware.tiers[1].clone();
         hardware.tiers.resize(self.tiers.len(), slow);
         hardware.tiers.iter_mut().zip(&self.tiers).for_each(|(tier, mib)| tier.mib = *mib);
+        if self.uncached {
+            hardware.llc = None;
+        }
         hardware
     }
 
@@ -257,6 +263,8 @@ fn instrument(line: &str) -> Box<dyn Instrument> {
 
 /// Drives a policy for some simulated seconds.
 pub(crate) fn run(line: &str, mode: Mode, case: &Case) -> Ran {
+    // What a cache answers reaches no controller, and the last level holds all that is hot.
+    let case = &Case { uncached: line.contains("-nemo"), ..case.clone() };
     let mut machine = machine(mode, case);
     let mut mover = Logged { inner: machine.mover(), actions: Vec::new(), outcomes: Vec::new() };
     let mut policy = make(line).expect("it can be made");

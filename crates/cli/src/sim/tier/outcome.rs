@@ -65,6 +65,8 @@ pub struct Moves {
     pub ping_pong_bytes: u64,
     /// Of the promoted bytes, the share touched since.
     pub reaccess_share: Option<f64>,
+    /// Bytes of huge pages split.
+    pub split_bytes: u64,
 }
 
 impl From<Moved> for Moves {
@@ -82,6 +84,7 @@ impl From<Moved> for Moves {
             wasted_bytes: moved.wasted,
             ping_pong_bytes: moved.ping_pong,
             reaccess_share: moved.reaccess_share(),
+            split_bytes: moved.split,
         }
     }
 }
