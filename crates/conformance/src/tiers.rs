@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use tierscope_core::{
     AccessBits, Action, ActionKind, Addr, Budget, Clock, Counters, CpuTime, Failure, HintFaults,
-    Instrument, Lost, Mappings, Missing, Mover, Outcome, PAGE_SIZE, PageEvent, PageEventKind, PageEvents,
-    PageId, PlacementView, Ports, Pressure, Range, Region, Result, Samples, Setting, Snapshot,
-    Step, Target, Tier, TierPressure, TierUse, Time, Wake,
+    Instrument, Lost, Mappings, Missing, Mover, Outcome, PAGE_SIZE, PageEvent, PageEventKind,
+    PageEvents, PageId, PlacementView, Ports, Pressure, Range, Region, Result, Samples, Setting,
+    Snapshot, Step, Target, Tier, TierPressure, TierUse, Time, Wake,
 };
 
 use crate::toy::{Toy, Workload};

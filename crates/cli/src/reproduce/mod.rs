@@ -116,9 +116,11 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     if let Some(name) = args.experiments.iter().find(|name| nemo::knows(name)) {
         return match args.experiments.iter().find(|other| !nemo::knows(other)) {
             None => run_nemo(args),
-            Some(other) => Err(Error::new(ErrorKind::Usage, format!("cannot run {other} beside {name}"))
-                .cause("NEMO's experiments have a page of their own")
-                .remedy("run them by themselves")),
+            Some(other) => {
+                Err(Error::new(ErrorKind::Usage, format!("cannot run {other} beside {name}"))
+                    .cause("NEMO's experiments have a page of their own")
+                    .remedy("run them by themselves"))
+            }
         };
     }
     let (placing, watching): (Vec<String>, Vec<String>) =

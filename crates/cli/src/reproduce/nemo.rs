@@ -26,14 +26,8 @@ macro_rules! texts {
 }
 
 /// The experiments, by the names of their files.
-const ALL: &[(&str, &str)] = texts!(
-    "flexkvs",
-    "flexkvs-rates",
-    "faster-small",
-    "faster-large",
-    "silo-1-2",
-    "silo-1-8",
-);
+const ALL: &[(&str, &str)] =
+    texts!("flexkvs", "flexkvs-rates", "faster-small", "faster-large", "silo-1-2", "silo-1-8",);
 
 /// What they run.
 const WORKLOADS: &[(&str, &str)] = texts!(
@@ -188,7 +182,7 @@ impl Planned {
         drop(experiment);
         let alone = alone(text)?;
         let cases = if case.is_empty() { vec![Case::default()] } else { case };
-        let stage = |case: Case| {
+        let stage = |case: Case| -> Result<Stage> {
             let changes: Vec<Change> = case.set.iter().filter_map(|set| change(set)).collect();
             let experiment = Experiment::changed(name, &alone, &changes, read_workload)?;
             let contestants = contestants(&experiment, &[])?;
@@ -237,9 +231,12 @@ fn change(set: &str) -> Option<Change> {
 
 /// The experiment as a file of its own would tell it.
 fn alone(text: &str) -> Result<String> {
-    let broken = |cause: String| Error::new(ErrorKind::Data, "an experiment of NEMO's").cause(cause);
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| broken(error.to_string()))?;
-    let experiment = table.get("experiment").ok_or_else(|| broken("it has no experiment".into()))?;
+    let broken =
+        |cause: String| Error::new(ErrorKind::Data, "an experiment of NEMO's").cause(cause);
+    let table: toml::Table =
+        text.parse().map_err(|error: toml::de::Error| broken(error.to_string()))?;
+    let experiment =
+        table.get("experiment").ok_or_else(|| broken("it has no experiment".into()))?;
     toml::to_string(experiment).map_err(|error| broken(error.to_string()))
 }
 
@@ -279,8 +276,10 @@ pub(super) fn run(planned: Vec<Planned>, stop: &Arc<AtomicBool>) -> Result<Vec<R
     let mut outcomes = outcomes.into_iter();
     let ran = planned.into_iter().map(|planned| {
         let stages = planned.stages.iter();
-        let mut of = |stage: &Stage| outcomes.by_ref().take(stage.contestants.len()).flatten().collect();
-        Ran { outcomes: stages.map(&mut of).collect(), planned }
+        let of = |stage: &Stage| -> Vec<Outcome> {
+            outcomes.by_ref().take(stage.contestants.len()).flatten().collect()
+        };
+        Ran { outcomes: stages.map(of).collect(), planned }
     });
     Ok(ran.collect())
 }
@@ -343,10 +342,11 @@ fn section(ran: &Ran) -> String {
     }
     text.push_str("| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n");
     for claim in claims {
-        let at = stages.iter().position(|stage| {
-            claim.case.as_ref().is_none_or(|case| stage.case.name == *case)
-        });
-        let (ours, verdict) = judged(claim, at.map_or(&[], |at| &ran.outcomes[at]));
+        let at = stages
+            .iter()
+            .position(|stage| claim.case.as_ref().is_none_or(|case| stage.case.name == *case));
+        let outcomes = at.map_or(&[][..], |at| ran.outcomes[at].as_slice());
+        let (ours, verdict) = judged(claim, outcomes);
         let to = claim.to.as_ref().map_or(String::new(), |to| format!(" {to}"));
         let reason = claim.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
         let case = claim.case.as_ref().map_or(String::new(), |case| format!(", {case}"));
@@ -374,9 +374,9 @@ fn table(text: &mut String, outcomes: &[Outcome]) {
     for outcome in outcomes {
         let moves = &outcome.moves;
         let share = outcome.fast_tier_share.map_or("–".into(), |s| format!("{:.1} %", s * 100.0));
-        let latency = outcome.access_latency.map_or("–".into(), |l| {
-            format!("{:.0}, {:.0}, {:.0}", l.p50_ns, l.p95_ns, l.p99_ns)
-        });
+        let latency = outcome
+            .access_latency
+            .map_or("–".into(), |l| format!("{:.0}, {:.0}, {:.0}", l.p50_ns, l.p95_ns, l.p99_ns));
         let _ = writeln!(
             text,
             "| {} | {:.0} | {:.3} | {share} | {} | {} | {} | {latency} | {:.3} % |",
@@ -422,9 +422,10 @@ fn scalability() -> Result<String> {
     }
     let nearest = |paper: f64, of: &dyn Fn(&tierscope_nemo::plan::Reading) -> f64| {
         let off = |reading: &&tierscope_nemo::plan::Reading| (of(reading) - paper).abs();
-        plan.readings.iter().min_by(|a, b| off(a).total_cmp(&off(b))).map(|reading| {
-            (of(reading), format!("if SRAM is {}", reading.assumption))
-        })
+        plan.readings
+            .iter()
+            .min_by(|a, b| off(a).total_cmp(&off(b)))
+            .map(|reading| (of(reading), format!("if SRAM is {}", reading.assumption)))
     };
     let per_pipeline = |reading: &tierscope_nemo::plan::Reading| {
         reading.sram / plan.inputs.pipelines as f64 / 1024.0
@@ -441,13 +442,28 @@ fn scalability() -> Result<String> {
             of: "in whole periods".into(),
         },
         Sum { says: "1.4 MiB of SRAM", paper: 1.4, within: 0.05, ours: mib.0, of: mib.1 },
-        Sum { says: "90 MiB for 1 TiB", paper: 90.0, within: 5.0, ours: tebibyte.0, of: tebibyte.1 },
-        Sum { says: "150 KiB a pipeline", paper: 150.0, within: 8.0, ours: pipeline.0, of: pipeline.1 },
+        Sum {
+            says: "90 MiB for 1 TiB",
+            paper: 90.0,
+            within: 5.0,
+            ours: tebibyte.0,
+            of: tebibyte.1,
+        },
+        Sum {
+            says: "150 KiB a pipeline",
+            paper: 150.0,
+            within: 8.0,
+            ours: pipeline.0,
+            of: pipeline.1,
+        },
     ];
     text.push_str("\n| claim | paper | ours | verdict |\n|---|---|---|---|\n");
     for Sum { says, paper, within, ours, of } in sums {
-        let verdict =
-            if (ours - paper).abs() <= within { Verdict::Reproduced } else { Verdict::NotReproduced };
+        let verdict = if (ours - paper).abs() <= within {
+            Verdict::Reproduced
+        } else {
+            Verdict::NotReproduced
+        };
         let _ = writeln!(text, "| {says} | {paper} | {ours:.2} {of} | {} |", verdict.name());
     }
     text.push_str(

@@ -48,7 +48,8 @@ pub fn run(args: TierArgs, line: String) -> Result<()> {
         return Ok(());
     }
     heap::return_large_buffers();
-    let counters = plan.wants_counters().then(|| telemetry::controllers(Path::new("/sys"), COMMANDS));
+    let counters =
+        plan.wants_counters().then(|| telemetry::controllers(Path::new("/sys"), COMMANDS));
     let counters = counters.transpose()?;
     let machine = LiveMachine::open(&plan.watch.selection, module())?;
     let (mut machine, mover) = machine.with_tiers(&plan.tiers, plan.limits.clone())?;

@@ -130,9 +130,7 @@ impl Hand {
             }
         }
         let from_first = areas.first().is_none_or(|area| begin == area.at(0));
-        let to_last = areas
-            .last()
-            .is_none_or(|area| (end.space, end.at) == (area.space, area.end));
+        let to_last = areas.last().is_none_or(|area| (end.space, end.at) == (area.space, area.end));
         (stretches, end, from_first && to_last)
     }
 }

@@ -71,7 +71,8 @@ impl Config {
     /// [`ErrorKind::Usage`], naming the setting.
     pub fn check(&self) -> Result<()> {
         if !self.granularity.is_power_of_two() || self.granularity < PAGE_SIZE {
-            let cause = format!("{} bytes are no power of two of a page and more", self.granularity);
+            let cause =
+                format!("{} bytes are no power of two of a page and more", self.granularity);
             return refuse("granularity", cause, "try 2097152");
         }
         if self.pipelines == 0 {

@@ -221,9 +221,8 @@ impl<E: Engine> Driver<E> {
     /// The cells of a layout, of all controllers or of none.
     fn take_cells(&mut self, layout: &Layout, controllers: &[usize]) -> Result<Vec<Cell>> {
         let geometry = self.engine.geometry();
-        let short = |slab: &Slab| {
-            no_room(layout, slab.free_pipelines(), slab.free_banks(), geometry)
-        };
+        let short =
+            |slab: &Slab| no_room(layout, slab.free_pipelines(), slab.free_banks(), geometry);
         let windows = layout.state_windows();
         let count = layout.pipelines();
         let before = self.slabs.clone();

@@ -149,8 +149,7 @@ pub(super) fn no_room(
     banks: usize,
     geometry: Geometry,
 ) -> Error {
-    let kib =
-        |banks: u64| banks.saturating_mul((geometry.channels * BANK_WORDS * 8 / 1024) as u64);
+    let kib = |banks: u64| banks.saturating_mul((geometry.channels * BANK_WORDS * 8 / 1024) as u64);
     let (want, want_banks) = (layout.pipelines(), layout.banks());
     let missing = want.saturating_sub(pipelines as u64);
     let cause = format!(

@@ -86,8 +86,7 @@ impl Turns {
             *sweep += 1;
         }
         let sweep = *sweep;
-        let next: Vec<(u32, Range)> =
-            fresh(sweep).take(self.at_once as usize).copied().collect();
+        let next: Vec<(u32, Range)> = fresh(sweep).take(self.at_once as usize).copied().collect();
         let mut registered = 0;
         for (page, range) in next {
             let Some((number, first, filter)) =
@@ -128,11 +127,7 @@ impl Turns {
     }
 
     /// Huge pages and the requests of their base pages, from what was read.
-    pub(super) fn take<'a>(
-        &mut self,
-        id: RuleId,
-        states: &'a [u64],
-    ) -> Vec<(u32, &'a [u64])> {
+    pub(super) fn take<'a>(&mut self, id: RuleId, states: &'a [u64]) -> Vec<(u32, &'a [u64])> {
         let Some(table) = self.tables.values_mut().find(|table| table.id == Some(id)) else {
             return Vec::new();
         };

@@ -93,7 +93,13 @@ impl Machine {
     }
 
     /// Requests that are expected within `from..to` to physical memory `start..end`, which is one tier's.
-    fn expected(&mut self, each: impl Fn(&Hits) -> f64, start: u64, end: u64, times: (u64, u64)) -> f64 {
+    fn expected(
+        &mut self,
+        each: impl Fn(&Hits) -> f64,
+        start: u64,
+        end: u64,
+        times: (u64, u64),
+    ) -> f64 {
         let (tier, at) = ((start >> TIER_SHIFT) as usize, start & ((1 << TIER_SHIFT) - 1));
         let at = at + self.origin();
         let range = Range::new(SPACE, at, at + (end - start));

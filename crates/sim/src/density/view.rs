@@ -1,7 +1,8 @@
 //! Where pages are, for policies.
 
 use tierscope_core::{
-    Level, PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Pressure, Range, Tier, TierPressure, TierUse,
+    Level, PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Pressure, Range, Tier, TierPressure,
+    TierUse,
 };
 
 use super::machine::Machine;

@@ -2,8 +2,8 @@
 //! bus, and who may ask for what is up to the driver.
 
 use tierscope_core::{
-    ActionKind, Filter, Frames, Key, Mover, Operand, Operator, ReadEffect,
-    RequestKind, Rule, RuleId, Tier,
+    ActionKind, Filter, Frames, Key, Mover, Operand, Operator, ReadEffect, RequestKind, Rule,
+    RuleId, Tier,
 };
 use tierscope_nemo::{Driver, Functional, Memory, Zone};
 
@@ -12,7 +12,8 @@ use super::*;
 /// A machine with eight pipelines in front of each tier.
 pub(crate) fn counted(config: Config, spec: &str) -> Machine {
     let machine = machine(config, spec);
-    let zone = |(tier, (start, end))| Zone { start, end, first: tier, controllers: 1, granule: 4096 };
+    let zone =
+        |(tier, (start, end))| Zone { start, end, first: tier, controllers: 1, granule: 4096 };
     let zones = machine.physical().into_iter().enumerate().map(zone).collect();
     let engine = Functional::new(Memory::new(zones, 2).unwrap(), 8, 64).unwrap();
     machine.with_telemetry(Box::new(Driver::new(engine))).unwrap()

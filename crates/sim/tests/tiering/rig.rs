@@ -121,8 +121,9 @@ pub(crate) fn machine(mode: Mode, case: &Case) -> Machine {
                 sampling: case.sampling(),
                 ..Setup::new(case.hardware(), costs)
             };
-            let mut machine = exact::Machine::observed(&setup, controllers(&[(0, bytes(&case.hardware()))]))
-                .expect("it fits together");
+            let mut machine =
+                exact::Machine::observed(&setup, controllers(&[(0, bytes(&case.hardware()))]))
+                    .expect("it fits together");
             if case.idle {
                 let space = machine.spawn("idle", false).expect("there is room");
                 let placement = case.placement.clone();
