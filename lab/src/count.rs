@@ -17,6 +17,7 @@ use crate::paths;
 
 const CHAPTERS: &[Chapter] = &[
     Chapter { name: "speed", measure: speed },
+    Chapter { name: "simulated", measure: simulated },
     Chapter { name: "tenants", measure: tenants },
     Chapter { name: "qos", measure: qos },
 ];
@@ -65,6 +66,22 @@ fn speed(_: &Desk<'_>) -> Result<Vec<Row>> {
         Ok(row(name, rate, "M/s", Bar::Least(*bar), &command))
     };
     CASES.iter().map(found).collect()
+}
+
+/// How much slower the simulated machine is with a controller in front of its memory (the example
+/// `counted_speed`).
+fn simulated(_: &Desk<'_>) -> Result<Vec<Row>> {
+    let words =
+        ["run", "--release", "--quiet", "--package", "tierscope-sim", "--example", "counted_speed"];
+    let output = capture(Command::new("cargo").args(words).current_dir(paths::root()))?;
+    let command = format!("cargo {}", words.join(" "));
+    let figure = |line: &str| {
+        let told: Value = serde_json::from_str(line).map_err(broken)?;
+        let counting = told["counting"].as_str().ok_or_else(|| broken(line))?.to_owned();
+        let name = format!("simulated: slower with a controller, counting: {counting}");
+        Ok(row(name, number(&told, "/percent")?, "%", Bar::Most(30.0), &command))
+    };
+    output.lines().filter(|line| line.starts_with('{')).map(figure).collect()
 }
 
 /// Two tenants' traffic on a real kernel, as the controllers count it.

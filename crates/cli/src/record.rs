@@ -1,6 +1,7 @@
 //! `tierscope record`.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +11,7 @@ use tierscope_core::{Error, ErrorKind, Ports, Result, Time};
 use tierscope_linux::heap;
 use tierscope_linux::module::Module;
 use tierscope_linux::proc::Proc;
-use tierscope_linux::{LiveMachine, Selection};
+use tierscope_linux::{LiveMachine, Selection, telemetry};
 use tierscope_record::{Machine, Meta};
 
 use crate::kernel_damon;
@@ -66,6 +67,11 @@ impl Done {
     }
 }
 
+/// The instrument that counts in the memory controllers, by the registry's name for it.
+pub(crate) const NEMO: &str = "nemo";
+/// The command block of the telemetry device that programs controllers: one driver at a time.
+pub(crate) const COMMANDS: usize = 1;
+
 /// Opens the plan's target on this host, hands it to `record`, and lets go of it.
 ///
 /// # Errors
@@ -81,8 +87,15 @@ pub fn on_this_host(
         let losses = kernel_damon::losses(&machine);
         return Ok(Done { recorded, status: None, losses });
     }
-    let module = Module::open()?;
-    let mut machine = LiveMachine::open(&plan.selection, Ok(module))?;
+    let counted = plan.instrument == NEMO;
+    // Whoever counts requests needs no bits.
+    let module = if counted { Module::open() } else { Ok(Module::open()?) };
+    let counters = counted.then(|| telemetry::controllers(Path::new("/sys"), COMMANDS));
+    let counters = counters.transpose()?;
+    let mut machine = LiveMachine::open(&plan.selection, module)?;
+    if let Some(counters) = counters {
+        machine.set_counters(Box::new(counters));
+    }
     let recorded = record(&mut machine)?;
     Ok(Done { recorded, status: machine.finish()?, losses: None })
 }

@@ -9,6 +9,7 @@ use tierscope_sim::config::{Period, Sampling};
 use tierscope_sim::experiment::{Experiment, Settings, Watcher};
 
 use crate::bench::contender::{ALL, Contender};
+use crate::record::NEMO;
 
 /// An instrument to be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +76,11 @@ impl Watch {
         let (window, seed) = (Some(experiment.window), Some(experiment.seed));
         let common = Common { window, seed, ..self.common.clone() };
         registry::make(&self.instrument, self.variant.as_deref(), &common)
+    }
+
+    /// Whether it counts in the memory controllers.
+    pub(crate) fn counts(&self) -> bool {
+        self.instrument == NEMO
     }
 
     /// How the machine samples for it.

@@ -6,14 +6,19 @@ use std::sync::Arc;
 use tierscope_core::Result;
 use tierscope_sim::experiment::default_workload;
 use tierscope_trace::Replay;
-use tierscope_workloads::Work;
 use tierscope_workloads::work::{TRACE, listed, names};
+use tierscope_workloads::{Work, file};
+
+use crate::reproduce::nemo;
 
 /// Reads a workload as an experiment says it.
 ///
 /// # Errors
 /// What is wrong with the line or the file; of a trace, where.
 pub(crate) fn read_workload(text: &str) -> Result<Work> {
+    if let Some(toml) = nemo::workload_text(text) {
+        return file::parse(text, toml).map(Work::Described);
+    }
     match text.strip_prefix(TRACE) {
         Some(path) => Ok(Work::Computed(Arc::new(Replay::open(Path::new(path))?))),
         None => default_workload(text),

@@ -44,6 +44,26 @@ fn a_rule_says_what_it_takes() {
 fn what_does_not_fit_is_told_with_what_is_missing() {
     let (_, error) = nemo(&["rule", "key all >> 12", "--memory", "64M", "--pipelines", "3"], 3);
     assert!(error.contains("are missing") && error.contains("sweep"), "{error}");
+    // Nobody is registered who could go.
+    let (_, error) = nemo(&["rule", "key all >> 12", "--memory", "64G"], 3);
+    assert!(!error.contains("unregister") && error.contains("sweep by `filter`"), "{error}");
     let (_, error) = nemo(&["rule", "key all >> 12; update * 3"], 2);
     assert!(error.contains('*'), "{error}");
+}
+
+// Where there is no telemetry device, nobody is watched and no command begins.
+#[test]
+fn recording_without_controllers_says_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("out");
+    let touched = dir.path().join("touched");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
+    command.args(["record", "--instrument", "nemo", "-o"]).arg(&output).args(["--", "touch"]);
+    let ended = command.arg(&touched).output().unwrap();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    if tierscope_linux::telemetry::find(std::path::Path::new("/sys")).is_none() {
+        assert_eq!(ended.status.code(), Some(3), "{error}");
+        assert!(error.contains("telemetry device") && error.contains("start the"), "{error}");
+        assert!(!touched.exists() && !output.exists());
+    }
 }

@@ -6,6 +6,7 @@
 //! toy memory in tiers and a mover; [`policy`] checks any policy on it.
 
 pub mod access_bits;
+pub mod counters;
 pub mod instrument;
 pub mod policy;
 pub mod tiers;

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, Action, ActionKind, Addr, Budget, Clock, CpuTime, Failure, HintFaults, Instrument,
-    Lost, Mappings, Missing, Mover, Outcome, PAGE_SIZE, PageEvent, PageEventKind, PageEvents,
-    PageId, PlacementView, Ports, Pressure, Range, Region, Result, Samples, Setting, Snapshot,
-    Step, Target, Tier, TierPressure, TierUse, Time, Wake,
+    AccessBits, Action, ActionKind, Addr, Budget, Clock, Counters, CpuTime, Failure, HintFaults,
+    Instrument, Lost, Mappings, Missing, Mover, Outcome, PAGE_SIZE, PageEvent, PageEventKind,
+    PageEvents, PageId, PlacementView, Ports, Pressure, Range, Region, Result, Samples, Setting,
+    Snapshot, Step, Target, Tier, TierPressure, TierUse, Time, Wake,
 };
 
 use crate::toy::{Toy, Workload};
@@ -472,6 +472,14 @@ impl PlacementView for Tiered {
         Some(Range::new(row.range.space, start, start + pages * PAGE_SIZE))
     }
 
+    fn frame_of(&self, range: &Range) -> Option<u64> {
+        self.page_at(range).map(|_| crate::toy::frame(range.at(0)))
+    }
+
+    fn physical(&self) -> Vec<(u64, u64)> {
+        vec![(0, 1 << 47)]
+    }
+
     fn resident(&self, range: &Range, tier: Tier) -> u64 {
         let world = self.world.borrow();
         let here = |at: &u64| {
@@ -486,6 +494,10 @@ impl PlacementView for Tiered {
 impl Ports for Tiered {
     fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
         self.toy.access_bits()
+    }
+
+    fn counters(&mut self) -> Result<&mut dyn Counters, Missing> {
+        self.toy.counters()
     }
 
     fn samples(&mut self) -> Result<&mut dyn Samples, Missing> {

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    Access, AccessBits, AccessedSet, Addr, Backing, Clock, CpuTime, HintFault, HintFaults, Judged,
-    LeafKind, Level, Lost, Mapping, Mappings, Missing, PAGE_SHIFT, Ports, Probe, ProbeOp, Radix,
-    Range, RangeSet, Result, Rng, Sample, Samples, ScanMode, ScanStats, Space, SpaceId, State,
-    Target, Time, Wake,
+    Access, AccessBits, AccessedSet, Addr, Backing, Clock, Counters, CpuTime, Framed, Frames,
+    HintFault, HintFaults, Judged, LeafKind, Level, Lost, Mapping, Mappings, Missing, PAGE_SHIFT,
+    Ports, Probe, ProbeOp, Radix, Range, RangeSet, Result, Rng, Sample, Samples, ScanMode,
+    ScanStats, Space, SpaceId, State, Target, Time, Wake,
 };
+
+use crate::counters::NaiveCounters;
 
 /// A multiplicative hash: keys are page numbers, nobody attacks them, and tests touch millions.
 #[derive(Clone, Copy, Default)]
@@ -70,6 +72,15 @@ pub struct Toy {
     /// Armed pages, and when each was.
     armed: FastMap<(SpaceId, u64), Time>,
     faults: Vec<HintFault>,
+    counters: NaiveCounters,
+}
+
+/// log2 of the physical memory of a space: addresses follow it one to one.
+const SPACE_SHIFT: u32 = 40;
+
+/// The physical address behind an address.
+pub(crate) fn frame(at: Addr) -> u64 {
+    (u64::from(at.space.0) << SPACE_SHIFT) + at.at
 }
 
 /// Touches of which one is sampled.
@@ -107,6 +118,7 @@ impl Toy {
             samples: None,
             armed: FastMap::default(),
             faults: Vec::new(),
+            counters: NaiveCounters::default(),
         };
         toy.map(layout);
         toy
@@ -164,11 +176,15 @@ impl Toy {
     fn run(&mut self, until: Time) {
         let (young, huge, levels) = (&mut self.young, &self.huge, self.radix.levels);
         let (samples, armed, faults) = (&mut self.samples, &mut self.armed, &mut self.faults);
+        let counters = &mut self.counters;
         (self.workload)(self.now, until, &mut |addr| {
             let leaf = if holds(huge, addr) { Level::PMD } else { Level::PTE };
             touch(young, addr, leaf, levels);
             if let Some(samples) = samples {
                 samples.note(addr, until);
+            }
+            if !counters.is_idle() {
+                counters.see(frame(addr));
             }
             if !armed.is_empty()
                 && let Some(since) = armed.remove(&(addr.space, addr.at >> PAGE_SHIFT))
@@ -386,6 +402,25 @@ impl Ports for Toy {
 
     fn hint_faults(&mut self) -> Result<&mut dyn HintFaults, Missing> {
         Ok(self)
+    }
+
+    fn counters(&mut self) -> Result<&mut dyn Counters, Missing> {
+        Ok(&mut self.counters)
+    }
+
+    fn frames(&mut self) -> Result<&mut dyn Frames, Missing> {
+        Ok(self)
+    }
+}
+
+impl Frames for Toy {
+    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
+        let wanted: RangeSet = [*range].into_iter().collect();
+        let there = wanted.intersect(&self.mapped);
+        out.extend(
+            there.as_slice().iter().map(|part| Framed { range: *part, frame: frame(part.at(0)) }),
+        );
+        Ok(())
     }
 }
 

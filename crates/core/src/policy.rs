@@ -38,6 +38,18 @@ pub trait PlacementView {
     /// The addresses that a page is mapped at first, whole.
     fn range_of(&self, page: PageId) -> Option<Range>;
 
+    /// The physical address of the first byte of `range`; `None` if it is not in memory, or the machine
+    /// does not tell.
+    fn frame_of(&self, _range: &Range) -> Option<u64> {
+        None
+    }
+
+    /// Physical memory that pages may lie in: first bytes, and one past the last, ascending. Nothing where
+    /// the machine does not tell.
+    fn physical(&self) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
+
     /// Resident bytes of `range` in `tier`.
     fn resident(&self, range: &Range, tier: Tier) -> u64;
 }

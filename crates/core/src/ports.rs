@@ -333,6 +333,17 @@ pub trait Counters {
         self.register(rule)
     }
 
+    /// Removes a rule with all that it counted.
+    ///
+    /// # Errors
+    /// There is no such rule.
+    fn unregister(&mut self, rule: RuleId) -> Result<()>;
+
+    /// Physical memory whose requests they see: first bytes, and one past the last, ascending.
+    fn sees(&self) -> Vec<(u64, u64)> {
+        vec![(0, BusRecord::LAST_ADDRESS + 1)]
+    }
+
     /// Lets `key` select state `index`, or none. With an offset, `index` is the region's first state.
     ///
     /// # Errors
@@ -347,6 +358,40 @@ pub trait Counters {
 
     /// Appends the notifications since the last call.
     fn notifications(&mut self, out: &mut Vec<Notice>);
+}
+
+/// A piece of the target's memory, and where it lies physically.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Framed {
+    /// The addresses of the target.
+    pub range: Range,
+    /// The physical address of its first byte; the others follow.
+    pub frame: u64,
+}
+
+impl Framed {
+    /// Appends it, as a part of the last piece if it goes on there both ways.
+    pub fn append_to(self, out: &mut Vec<Framed>) {
+        match out.last_mut() {
+            Some(last)
+                if last.range.touches(&self.range)
+                    && last.frame + last.range.bytes() == self.frame =>
+            {
+                last.range.end = self.range.end;
+            }
+            _ => out.push(self),
+        }
+    }
+}
+
+/// Physical addresses of the target's memory, by which memory controllers know it.
+pub trait Frames {
+    /// Appends what of `range` is in memory, in order of its addresses. Pages that move or go
+    /// meanwhile make it old.
+    ///
+    /// # Errors
+    /// If the machine hides them. A space that vanished has none.
+    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()>;
 }
 
 /// Somebody else's regions: the kernel's DAMON, an imported recording.
@@ -429,6 +474,14 @@ pub trait Ports: Target {
     /// As [`Ports::access_bits`].
     fn counters(&mut self) -> Result<&mut dyn Counters, Missing> {
         Err(Missing::on_this_machine("counters"))
+    }
+
+    /// Physical addresses.
+    ///
+    /// # Errors
+    /// As [`Ports::access_bits`].
+    fn frames(&mut self) -> Result<&mut dyn Frames, Missing> {
+        Err(Missing::on_this_machine("physical addresses"))
     }
 
     /// Somebody else's regions.

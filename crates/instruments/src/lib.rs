@@ -9,6 +9,7 @@ pub mod damon;
 pub mod guided;
 pub mod hint_fault;
 pub mod metronome;
+pub mod nemo;
 pub mod pebs;
 pub mod region_source;
 pub mod registry;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Instrument, Result};
+use tierscope_core::{Error, ErrorKind, Instrument, PAGE_SIZE, Result};
 
-use crate::{damon, guided, hint_fault, pebs, scan, telescope};
+use crate::{damon, guided, hint_fault, nemo, pebs, scan, telescope};
 
 /// What looking costs, in orders of magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +160,25 @@ static ENTRIES: &[Entry] = &[
         }],
         make: make_hint_fault,
     },
+    Entry {
+        name: "nemo",
+        about: "counters in the memory controller: every request, by block (NEMO)",
+        tracks: "counters",
+        granularity: "4 KiB",
+        variants: &[
+            Variant {
+                name: "blocks",
+                about: "2 MiB: eight pipelines watch 128 GiB at a time, and sweep over more",
+                cost: CostClass::AllMemory,
+            },
+            Variant {
+                name: "pages",
+                about: "4 KiB: eight pipelines watch 256 MiB at a time, and sweep over more",
+                cost: CostClass::AllMemory,
+            },
+        ],
+        make: make_nemo,
+    },
 ];
 
 /// All instruments, in the order to show them.
@@ -263,6 +282,17 @@ fn make_hint_fault(_: &str, common: &Common) -> Result<Box<dyn Instrument>> {
     set(&mut config.window, &common.window);
     set(&mut config.update, &common.update);
     Ok(Box::new(hint_fault::HintFaulting::new(config)?))
+}
+
+fn make_nemo(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = nemo::Config::default();
+    if variant == "pages" {
+        config.granularity = PAGE_SIZE;
+    }
+    set(&mut config.sampling, &common.sampling);
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    Ok(Box::new(nemo::Nemo::new(config)?))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod bits;
 mod caps;
 pub mod device;
 pub mod doctor;
+mod frames;
 pub mod heap;
 pub mod kernel_damon;
 mod machine;

@@ -1,13 +1,15 @@
 //! The live machine: processes of this host as a target, behind core's ports.
 
+use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tierscope_core::{
-    AccessBits, Clock, CpuTime, Error, ErrorKind, Mapping, Mappings, Missing, PlacementView, Ports,
-    Pressure, Residence, Result, Samples, Space, SpaceId, Target, Time, Wake,
+    AccessBits, Clock, Counters, CpuTime, Error, ErrorKind, Framed, Frames, Mapping, Mappings,
+    Missing, PlacementView, Ports, Pressure, Range, Residence, Result, Samples, Space, SpaceId,
+    Target, Time, Wake,
 };
 
 use crate::alarm::{Alarm, Heard};
@@ -65,6 +67,7 @@ pub struct LiveMachine {
     roll: Roll,
     tiering: Option<Tiering>,
     samples: Result<Box<dyn Samples>, Missing>,
+    counters: Option<Box<dyn Counters>>,
     hangup: Option<Box<dyn FnMut()>>,
 }
 
@@ -100,6 +103,7 @@ impl LiveMachine {
             roll: Roll::default(),
             tiering: None,
             samples: Err(Missing::on_this_machine("samples")),
+            counters: None,
             hangup: None,
         };
         machine.refresh()?;
@@ -127,6 +131,11 @@ impl LiveMachine {
     /// Adds a source of samples, or why there is none.
     pub fn set_samples(&mut self, samples: Result<Box<dyn Samples>, Missing>) {
         self.samples = samples;
+    }
+
+    /// Adds counters of the memory controllers.
+    pub fn set_counters(&mut self, counters: Box<dyn Counters>) {
+        self.counters = Some(counters);
     }
 
     /// Samples accesses of the target by perf_event, so often a second and CPU.
@@ -382,6 +391,17 @@ impl Ports for LiveMachine {
         }
     }
 
+    fn counters(&mut self) -> Result<&mut dyn Counters, Missing> {
+        match &mut self.counters {
+            Some(counters) => Ok(counters.as_mut()),
+            None => Err(Missing::on_this_machine("counters")),
+        }
+    }
+
+    fn frames(&mut self) -> Result<&mut dyn Frames, Missing> {
+        Ok(self)
+    }
+
     fn placement(&mut self) -> Result<&dyn PlacementView, Missing> {
         match &mut self.tiering {
             Some(tiering) => Ok(tiering.placement()),
@@ -398,6 +418,15 @@ impl Ports for LiveMachine {
 
     fn residence(&mut self) -> Result<Arc<Residence>, Missing> {
         Ok(self.residence.found(|space| self.watched.iter().any(|w| w.space == space)))
+    }
+}
+
+impl Frames for LiveMachine {
+    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
+        match self.watched.iter().find(|watched| watched.space == range.space) {
+            Some(watched) => crate::frames::of_process(Path::new("/proc"), watched.pid, range, out),
+            None => Ok(()),
+        }
     }
 }
 

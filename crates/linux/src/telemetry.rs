@@ -92,17 +92,6 @@ impl TelemetryDevice {
                 .remedy("register it first")
         })
     }
-
-    /// Removes a rule.
-    ///
-    /// # Errors
-    /// It is not one of ours.
-    pub fn unregister(&mut self, id: RuleId) -> Result<()> {
-        self.rule(id)?;
-        self.client()?.ring(Command::Unregister, &[id.0.into()])?;
-        self.rules.retain(|(known, _)| *known != id);
-        Ok(())
-    }
 }
 
 impl Counters for TelemetryDevice {
@@ -110,6 +99,13 @@ impl Counters for TelemetryDevice {
         let id = RuleId(self.client()?.ring(Command::Register, &encode(rule))? as u32);
         self.rules.push((id, *rule));
         Ok(id)
+    }
+
+    fn unregister(&mut self, id: RuleId) -> Result<()> {
+        self.rule(id)?;
+        self.client()?.ring(Command::Unregister, &[id.0.into()])?;
+        self.rules.retain(|(known, _)| *known != id);
+        Ok(())
     }
 
     /// This device selects states densely: key `k` has the states from `k` less the first key on. Anything else

@@ -24,7 +24,9 @@ fn main() -> Result<()> {
     for (tenant, requests) in [(0, 10_000), (1, 20_000), (2, 90_000), (3, 5_000)] {
         driver.observe(&reads(tenant * 2048 * HUGE, 2048 * HUGE, requests));
     }
-    driver.dispatch(|alert| println!("tenant {} has made {} requests", alert.state, alert.value));
+    driver.dispatch(|alert| {
+        println!("tenant {} has made {} requests", alert.state, alert.value);
+    })?;
     let mut counts = [0; 4];
     driver.read(tenants, &mut counts)?;
     println!("all: {counts:?}");

@@ -1,5 +1,7 @@
 //! What the driver needs of controllers, however they are made.
 
+use tierscope_core::Result;
+
 use crate::geometry::{Geometry, LINE_WORDS};
 use crate::memory::Memory;
 use crate::program::{Hint, Program};
@@ -68,4 +70,13 @@ pub trait Engine {
 
     /// Pipelines of a controller that hold a hint, a bit each: its interrupt.
     fn pending(&mut self, controller: usize) -> u64;
+
+    /// Whether all of it was carried out so far. Registers cannot refuse; a machine that stops answering
+    /// can only be told of afterwards. The driver asks at the end of whatever it is asked for.
+    ///
+    /// # Errors
+    /// The first thing that was not.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
 }

@@ -25,7 +25,7 @@
 use std::time::Duration;
 
 use tierscope_core::{
-    Access, Evidence, Orders, PlacementView, Policy, Sample, Setting, Tier, Time,
+    Access, Addr, Evidence, Orders, PlacementView, Policy, Range, Sample, Setting, Tier, Time,
 };
 
 use crate::blocks::{BLOCK, Blocks, tier_of};
@@ -196,10 +196,68 @@ impl HeMem {
         let ticks = u32::from(*count) > self.config.cool;
         self.sort(block);
         if ticks {
-            self.clock = self.clock.wrapping_add(1);
-            let hot = (0..TIERS).map(|tier| self.pages.count(list(Tier(tier), true)));
-            self.to_cool = hot.sum();
+            self.begin_cooling();
         }
+    }
+
+    /// Counts of many pages at one moment, as loads: the clock ticks once if any is above the threshold.
+    pub(crate) fn add(&mut self, counts: &[(u32, u32)]) {
+        let mut ticks = false;
+        for (block, count) in counts {
+            if !self.pages.knows(*block) {
+                continue;
+            }
+            let (clock, count) = (self.clock, u16::try_from(*count).unwrap_or(u16::MAX));
+            let counts = self.pages.payload_mut(*block);
+            counts.cool(clock);
+            counts.reads = counts.reads.saturating_add(count);
+            ticks |= u32::from(counts.reads) > self.config.cool;
+            self.sort(*block);
+        }
+        if ticks {
+            self.begin_cooling();
+        }
+    }
+
+    fn begin_cooling(&mut self) {
+        self.clock = self.clock.wrapping_add(1);
+        let hot = (0..TIERS).map(|tier| self.pages.count(list(Tier(tier), true)));
+        self.to_cool = hot.sum();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn ticks(&self) -> u16 {
+        self.clock
+    }
+
+    /// What a pass does.
+    pub(crate) fn step(&mut self, view: &dyn PlacementView, orders: &mut Orders) {
+        self.moves.refresh(view.tiers());
+        self.config.costs.charge_wake(orders);
+        self.settle(view, orders);
+        self.cool_some(orders);
+        self.pass(orders);
+    }
+
+    /// Blocks whose tier is known, and not on their way.
+    pub(crate) fn placed(&self) -> Vec<(u32, Tier)> {
+        let lists = (0..2 * TIERS).map(ListId);
+        let blocks = lists.flat_map(|list| {
+            self.pages.tail_first(list).map(move |block| (block, Tier(list.0 / 2)))
+        });
+        blocks.collect()
+    }
+
+    /// The tier of the block that holds an address, where it is known.
+    pub(crate) fn tier_at(&self, at: Addr) -> Option<Tier> {
+        let block = self.blocks.at(at).filter(|block| self.pages.knows(*block))?;
+        let list = self.pages.list_of(block).filter(|list| *list != UNSORTED)?;
+        Some(Tier(list.0 / 2))
+    }
+
+    /// Where a block lies in the target's addresses.
+    pub(crate) fn range(&self, block: u32) -> Option<Range> {
+        self.blocks.range(block)
     }
 
     /// Puts a page that became hot, or cold, last on the list of its like.
@@ -328,11 +386,7 @@ impl Policy for HeMem {
         if now < self.next_pass {
             return self.next_pass;
         }
-        self.moves.refresh(view.tiers());
-        self.config.costs.charge_wake(orders);
-        self.settle(view, orders);
-        self.cool_some(orders);
-        self.pass(orders);
+        self.step(view, orders);
         self.next_pass = now + self.config.interval;
         self.next_pass
     }

@@ -9,7 +9,7 @@ use tierscope_core::{Error, ErrorKind, Policy, Result};
 
 use crate::settings::{Settings, described, read};
 use crate::{
-    amp, autotiering, hemem, hot_region, memtis, multi_clock, nimble, nimble_selection,
+    amp, autotiering, hemem, hemem_nemo, hot_region, memtis, multi_clock, nimble, nimble_selection,
     static_tiering, thermostat, tpp,
 };
 
@@ -28,6 +28,8 @@ pub enum Need {
     PageEvents,
     /// Watermarks of tiers.
     Pressure,
+    /// Programmable counters in the memory controllers.
+    Counters,
 }
 
 /// As errors and tables call it.
@@ -40,6 +42,7 @@ impl fmt::Display for Need {
             Need::HintFaults => "hint faults",
             Need::PageEvents => "page events",
             Need::Pressure => "pressure figures",
+            Need::Counters => "counters",
         })
     }
 }
@@ -143,6 +146,8 @@ impl Settings for Nothing {
 const BITS_OF_LISTS: &str = "1024 entries of each list a second";
 const BY_ACCESSED: &str = "ACCESSED bits";
 const BY_FAULTS: &str = "hint faults";
+const BY_COUNTERS: &str = "counters in the memory controller";
+const BY_COUNTERS_AND_SAMPLES: &str = "counters of slow memory, samples of fast memory";
 
 static ENTRIES: &[Entry] = &[
     Entry {
@@ -337,6 +342,42 @@ static ENTRIES: &[Entry] = &[
         keys: || keys_of(&mut hemem::Config::first()),
     },
     Entry {
+        name: "hemem-nemo",
+        about: "HeMem's first revision; requests to slow memory are counted in its controllers",
+        source: "Li et al., Finding NEMO, section 5.1",
+        tracks: BY_COUNTERS_AND_SAMPLES,
+        granularity: "2 MiB, mappings from 1 GB on",
+        promotes: "frequency: 8 in 5003 requests each",
+        demotes: "cold for longest, for room",
+        cost: "all counters read every second, every 5003rd load and store sampled",
+        page_bytes: None,
+        needs: &[Need::Counters, Need::Samples],
+        uses: &[Need::Pressure],
+        sampling: Some(Sampling::Every(5_003)),
+        make: made!("hemem-nemo", hemem_nemo::Config::default(), |config| {
+            hemem_nemo::HeMemNemo::new(hemem_nemo::Sees::Slow, config)
+        }),
+        keys: || keys_of(&mut hemem_nemo::Config::default()),
+    },
+    Entry {
+        name: "hemem-nemo-all",
+        about: "likewise, with controllers in front of fast memory too and nothing sampled",
+        source: "Li et al., Finding NEMO, section 5.1, beyond its prototype",
+        tracks: BY_COUNTERS,
+        granularity: "2 MiB, mappings from 1 GB on",
+        promotes: "frequency: 8 in 5003 requests each",
+        demotes: "cold for longest, for room",
+        cost: "all counters read every second",
+        page_bytes: None,
+        needs: &[Need::Counters],
+        uses: &[Need::Pressure],
+        sampling: None,
+        make: made!("hemem-nemo-all", hemem_nemo::Config::default(), |config| {
+            hemem_nemo::HeMemNemo::new(hemem_nemo::Sees::All, config)
+        }),
+        keys: || keys_of(&mut hemem_nemo::Config::default()),
+    },
+    Entry {
         name: "memtis",
         about: "as many pages are hot as the fast tier holds; skewed huge pages are split",
         source: "Lee et al., SOSP'23",
@@ -351,6 +392,42 @@ static ENTRIES: &[Entry] = &[
         sampling: Some(Sampling::Share(0.03)),
         make: made!("memtis", memtis::Config::default(), memtis::Memtis::new),
         keys: || keys_of(&mut memtis::Config::default()),
+    },
+    Entry {
+        name: "memtis-nemo",
+        about: "MEMTIS; requests to slow memory are counted in its controllers, base pages by turns",
+        source: "Li et al., Finding NEMO, section 5.2",
+        tracks: BY_COUNTERS_AND_SAMPLES,
+        granularity: "4 KiB and 2 MiB",
+        promotes: "frequency: a histogram's upper bins",
+        demotes: "frequency: neither hot nor warm",
+        cost: "all counters read every 500 ms, every 5003rd load and store sampled",
+        page_bytes: Some(memtis::Memtis::PAGE_BYTES),
+        needs: &[Need::Counters, Need::Samples],
+        uses: &[Need::PageEvents, Need::Pressure],
+        sampling: Some(Sampling::Every(5_003)),
+        make: made!("memtis-nemo", memtis::nemo::Config::default(), |config| {
+            memtis::nemo::MemtisNemo::new(hemem_nemo::Sees::Slow, config)
+        }),
+        keys: || keys_of(&mut memtis::nemo::Config::default()),
+    },
+    Entry {
+        name: "memtis-nemo-all",
+        about: "likewise, with controllers in front of fast memory too",
+        source: "Li et al., Finding NEMO, section 5.2, beyond its prototype",
+        tracks: BY_COUNTERS_AND_SAMPLES,
+        granularity: "4 KiB and 2 MiB",
+        promotes: "frequency: a histogram's upper bins",
+        demotes: "frequency: neither hot nor warm",
+        cost: "all counters read every 500 ms, every 5003rd load and store sampled",
+        page_bytes: Some(memtis::Memtis::PAGE_BYTES),
+        needs: &[Need::Counters, Need::Samples],
+        uses: &[Need::PageEvents, Need::Pressure],
+        sampling: Some(Sampling::Every(5_003)),
+        make: made!("memtis-nemo-all", memtis::nemo::Config::default(), |config| {
+            memtis::nemo::MemtisNemo::new(hemem_nemo::Sees::All, config)
+        }),
+        keys: || keys_of(&mut memtis::nemo::Config::default()),
     },
     Entry {
         name: "amp-lru",

@@ -80,9 +80,23 @@ fn hemem_first() {
 }
 
 #[test]
+fn hemem_nemo() {
+    blocks("hemem-nemo:least=0,every=20", 64 << 20, 10.0);
+    blocks("hemem-nemo-all:least=0,every=20", 64 << 20, 10.0);
+}
+
+#[test]
 fn memtis() {
     small("memtis", 10.0);
     blocks("memtis:adapt=500,cool=2000", 64 << 20, 12.0);
+}
+
+#[test]
+fn memtis_nemo() {
+    small("memtis-nemo", 10.0);
+    let traits = Traits { promotes: Some(12.0), mapped: 256 << 20, huge: true };
+    let all = "memtis-nemo-all:adapt=500,cool=2000,every=100,slow_ns=1000";
+    conforms(&|| make(all).expect("it can be made"), &traits);
 }
 
 #[test]

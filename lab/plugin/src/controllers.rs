@@ -348,7 +348,7 @@ mod tests {
             |times: usize| (0..times).filter(|_| device.count(0, 0x1000, false, &clock)).count();
         assert_eq!((told(1000), told(1000)), (1, 0));
         let mut alerts = Vec::new();
-        driver.dispatch(|alert| alerts.push((alert.rule, alert.state, alert.value)));
+        driver.dispatch(|alert| alerts.push((alert.rule, alert.state, alert.value))).unwrap();
         assert_eq!(alerts, [(rule, 0, 2000)]);
         assert_eq!(told(300), 1, "acknowledged: told anew");
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_instruments::registry::Common;
 
+use crate::record::NEMO;
+
 /// An instrument, its variant, and how it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contender {
@@ -33,7 +35,7 @@ const fn sampled(name: &'static str, variant: &'static str, samples: u64) -> Con
 
 /// All of them, in the order of tables. Moderate and aggressive are the article's: DAMON looks every
 /// 5 or 1 ms, PEBS samples at 5 or 10 kHz.
-pub(crate) const ALL: [Contender; 11] = [
+pub(crate) const ALL: [Contender; 13] = [
     looking("guided", "telescope", "guided", 5),
     looking("bounded", "telescope", "bounded", 5),
     looking("flexible", "telescope", "flexible", 5),
@@ -45,7 +47,15 @@ pub(crate) const ALL: [Contender; 11] = [
     looking("scan", "scan", "plain", 5),
     looking("scan-pruned", "scan", "pruned", 5),
     looking("hint-fault", "hint_fault", "tiering", 5),
+    looking("nemo", NEMO, "blocks", 5),
+    looking("nemo-pages", NEMO, "pages", 5),
 ];
+
+/// Those that run where nobody is named: of the hardware that one has. Counters in the memory controller
+/// are for who asks.
+pub(crate) fn usual() -> impl Iterator<Item = Contender> {
+    ALL.into_iter().filter(|contender| contender.instrument != NEMO)
+}
 
 impl Contender {
     /// The contender of that name.

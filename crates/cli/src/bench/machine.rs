@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tierscope_core::metrics::moves::Moved;
-use tierscope_core::{Ports, Result};
+use tierscope_core::{BusObserver, Ports, Result};
+use tierscope_nemo::{Driver, Functional, Geometry, Memory, Zone};
 use tierscope_sim::config::Sampling;
 use tierscope_sim::exact::{Account, Mover, Setup};
 use tierscope_sim::experiment::{Experiment, Mode};
@@ -77,7 +78,7 @@ impl Simulated for density::Machine {
     }
 }
 
-impl Simulated for exact::Machine {
+impl<B: BusObserver> Simulated for exact::Machine<B> {
     fn disturbed(&self) -> Duration {
         exact::Machine::account(self).spent.interrupts
     }
@@ -113,6 +114,22 @@ impl Simulated for exact::Machine {
     }
 }
 
+/// What of the hardware a machine needs beside the experiment's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fitted {
+    /// Accesses sampled like that.
+    pub(crate) sampling: Option<Sampling>,
+    /// Telemetry in the memory controllers.
+    pub(crate) counters: bool,
+}
+
+impl Fitted {
+    /// For an instrument.
+    pub(crate) fn for_watch(experiment: &Experiment, watch: &Watch) -> Self {
+        Self { sampling: watch.sampling(experiment), counters: watch.counts() }
+    }
+}
+
 /// The machine of an experiment for who watches it, with its processes running, and what is hot there.
 ///
 /// # Errors
@@ -122,31 +139,65 @@ pub(crate) fn build(
     watch: Option<&Watch>,
     stop: &Arc<AtomicBool>,
 ) -> Result<(Box<dyn Simulated>, Vec<Truth>)> {
-    build_sampled(experiment, watch.and_then(|watch| watch.sampling(experiment)), stop)
+    let fitted = watch.map(|watch| Fitted::for_watch(experiment, watch));
+    build_fitted(experiment, fitted.unwrap_or_default(), stop)
 }
 
-/// As [`build`], with accesses sampled like that.
+/// As [`build`], with what somebody needs beside.
 ///
 /// # Errors
 /// As [`build`].
-pub(crate) fn build_sampled(
+pub(crate) fn build_fitted(
     experiment: &Experiment,
-    sampling: Option<Sampling>,
+    fitted: Fitted,
     stop: &Arc<AtomicBool>,
 ) -> Result<(Box<dyn Simulated>, Vec<Truth>)> {
+    let Fitted { sampling, counters } = fitted;
     match experiment.mode {
         Mode::Density => {
             let config = density::Config { sampling, ..experiment.config.clone() };
             let workload = experiment.described().expect("it was checked");
-            let machine = density::Machine::new(config, &workload)?;
+            let mut machine = density::Machine::new(config, &workload)?;
+            if counters {
+                let memory = machine.physical();
+                machine = machine.with_telemetry(Box::new(controllers(&memory)?))?;
+            }
             let truth = vec![machine.truth()];
             Ok((Box::new(machine.with_stop(Arc::clone(stop))), truth))
         }
+        Mode::Exact if counters => {
+            let setup = Setup { sampling, ..experiment.setup.clone() };
+            let bytes: u64 = setup.hardware.tiers.iter().map(|tier| tier.mib << 20).sum();
+            let driver = controllers(&[(0, bytes)])?;
+            run_exact(exact::Machine::observed(&setup, driver)?, experiment, stop)
+        }
         Mode::Exact => {
             let setup = Setup { sampling, ..experiment.setup.clone() };
-            let mut machine = exact::Machine::new(&setup)?.with_stop(Arc::clone(stop));
-            let truth = experiment.start(&mut machine)?;
-            Ok((Box::new(machine), truth))
+            run_exact(exact::Machine::new(&setup)?, experiment, stop)
         }
     }
+}
+
+fn run_exact<B: BusObserver + 'static>(
+    machine: exact::Machine<B>,
+    experiment: &Experiment,
+    stop: &Arc<AtomicBool>,
+) -> Result<(Box<dyn Simulated>, Vec<Truth>)> {
+    let mut machine = machine.with_stop(Arc::clone(stop));
+    let truth = experiment.start(&mut machine)?;
+    Ok((Box::new(machine), truth))
+}
+
+/// A controller like the paper's largest deployment in front of each range of physical memory.
+fn controllers(memory: &[(u64, u64)]) -> Result<Driver<Functional>> {
+    let Geometry { pipelines, channels, banks } = Geometry::PROTOTYPE;
+    let zone = |(first, (start, end)): (usize, &(u64, u64))| Zone {
+        start: *start,
+        end: *end,
+        first,
+        controllers: 1,
+        granule: 4096,
+    };
+    let memory = Memory::new(memory.iter().enumerate().map(zone).collect(), channels)?;
+    Ok(Driver::new(Functional::new(memory, pipelines, banks)?))
 }

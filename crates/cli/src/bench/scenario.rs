@@ -6,7 +6,7 @@ use std::path::Path;
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_sim::experiment::{Experiment, File, read};
 
-use super::contender::ALL;
+use super::contender::usual;
 use crate::watch::{Watch, watches};
 use crate::work::read_workload;
 
@@ -86,7 +86,7 @@ impl Scenario {
         }
         let mut contenders = watches(&experiment, &[])?;
         if contenders.is_empty() {
-            contenders = ALL.into_iter().map(Watch::from).collect();
+            contenders = usual().map(Watch::from).collect();
         }
         Ok(Scenario { experiment, contenders })
     }
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn all_contenders_run_where_none_is_named() {
         let scenario = |text: &str| Scenario::parse("s.toml", text);
-        assert_eq!(scenario(TEXT).unwrap().contenders.len(), ALL.len());
+        assert_eq!(scenario(TEXT).unwrap().contenders.len(), usual().count());
         let some = TEXT.replace("time", "instruments = [\"scan\", \"guided\"]\ntime");
         let names: Vec<String> =
             scenario(&some).unwrap().contenders.into_iter().map(|watch| watch.name).collect();

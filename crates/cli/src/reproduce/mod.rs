@@ -4,6 +4,7 @@
 //! Claims are never targets: parameters come from cited sources and are not fitted to them.
 
 mod experiment;
+pub(crate) mod nemo;
 mod page;
 pub(crate) mod placement;
 mod sensitivity;
@@ -33,8 +34,8 @@ const BAR: f64 = 0.9;
 /// Flags of `tierscope reproduce`.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Experiments to run, or `placement` for all on policies, which take many minutes; all those on
-    /// telemetry unless told
+    /// Experiments to run, or `placement` for all on policies, which take many minutes, or `nemo` for all
+    /// on counters in the memory controller; all those on telemetry unless told
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 
@@ -112,6 +113,16 @@ impl Planned {
 /// An unknown experiment; a file that cannot be read or written; [`ErrorKind::Data`] if a page to
 /// check is not current.
 pub fn run(args: &ReproduceArgs) -> Result<()> {
+    if let Some(name) = args.experiments.iter().find(|name| nemo::knows(name)) {
+        return match args.experiments.iter().find(|other| !nemo::knows(other)) {
+            None => run_nemo(args),
+            Some(other) => {
+                Err(Error::new(ErrorKind::Usage, format!("cannot run {other} beside {name}"))
+                    .cause("NEMO's experiments have a page of their own")
+                    .remedy("run them by themselves"))
+            }
+        };
+    }
     let (placing, watching): (Vec<String>, Vec<String>) =
         args.experiments.iter().cloned().partition(|name| placement::knows(name));
     if !placing.is_empty() {
@@ -147,6 +158,22 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
             save(path, &format!("{page}{}", placement::part(&old)))
         }
         None => print(&page),
+    }
+}
+
+/// NEMO's experiments, and their page.
+fn run_nemo(args: &ReproduceArgs) -> Result<()> {
+    let planned = nemo::choose(&args.experiments)?;
+    let whole = args.experiments.iter().any(|name| name == nemo::GROUP);
+    let stop = stop_flag()?;
+    let ran = nemo::run(planned, &stop)?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(stopped());
+    }
+    match (&args.check, &args.output) {
+        (Some(path), _) => nemo::check(path, &ran),
+        (None, Some(path)) => save(path, &nemo::page(&ran, whole)?),
+        (None, None) => print(&nemo::page(&ran, whole)?),
     }
 }
 

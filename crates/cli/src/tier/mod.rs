@@ -23,7 +23,7 @@ use self::args::TierArgs;
 use self::plan::TierPlan;
 use self::shown::Shown;
 use crate::output::Output;
-use crate::record::{Recorded, check_complete, meta};
+use crate::record::{COMMANDS, Recorded, check_complete, meta};
 
 /// Runs on this host.
 ///
@@ -48,8 +48,14 @@ pub fn run(args: TierArgs, line: String) -> Result<()> {
         return Ok(());
     }
     heap::return_large_buffers();
+    let counters =
+        plan.wants_counters().then(|| telemetry::controllers(Path::new("/sys"), COMMANDS));
+    let counters = counters.transpose()?;
     let machine = LiveMachine::open(&plan.watch.selection, module())?;
     let (mut machine, mover) = machine.with_tiers(&plan.tiers, plan.limits.clone())?;
+    if let Some(counters) = counters {
+        machine.set_counters(Box::new(counters));
+    }
     if plan.wants_samples() {
         open_samples(&mut machine)?;
     }

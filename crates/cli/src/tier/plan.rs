@@ -11,6 +11,7 @@ use tierscope_policies::registry::{Entry, Need, by_name};
 use super::args::TierArgs;
 use super::config::Config;
 use crate::plan::{Plan, check_output, selection};
+use crate::record::NEMO;
 
 /// A run to be made.
 #[derive(Debug)]
@@ -122,10 +123,17 @@ impl TierPlan {
         self.entry.needs.contains(&Need::Samples) || of_instrument
     }
 
+    /// Whether the instrument counts in the memory controllers.
+    #[must_use]
+    pub(super) fn wants_counters(&self) -> bool {
+        self.wants_regions() && self.watch.instrument == NEMO
+    }
+
     /// Whether policy or instrument work on ACCESSED bits.
     #[must_use]
     pub(super) fn wants_bits(&self) -> bool {
-        let of_instrument = self.wants_regions() && self.watch.instrument != "pebs";
+        let without = ["pebs", NEMO].contains(&self.watch.instrument.as_str());
+        let of_instrument = self.wants_regions() && !without;
         self.entry.needs.contains(&Need::AccessBits) || of_instrument
     }
 }

@@ -37,6 +37,8 @@ pub struct Moved {
     pub ping_pong: u64,
     /// Given back, to be read again by whoever comes.
     pub reclaimed: u64,
+    /// Of huge pages that were split.
+    pub split: u64,
     /// Not moved, by cause, in the order in which causes came up.
     pub failed: Vec<(Failure, u64)>,
 }

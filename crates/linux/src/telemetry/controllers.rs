@@ -17,6 +17,8 @@ pub struct Controllers {
     block: usize,
     geometry: Geometry,
     memory: Memory,
+    /// Why a command was not carried out. The driver checks what it asks for, so that a refusal means a device that
+    /// broke off: its registers say nothing any more.
     failed: Option<Error>,
 }
 
@@ -46,15 +48,6 @@ impl Controllers {
         })?;
         let (geometry, memory) = found;
         Ok(Self { shared, block, geometry, memory, failed: None })
-    }
-
-    /// Whether every command so far was carried out. The driver checks what it asks for, so that a refusal means a
-    /// device that broke off.
-    ///
-    /// # Errors
-    /// The first that was not.
-    pub fn check(&mut self) -> Result<()> {
-        self.failed.take().map_or(Ok(()), Err)
     }
 
     fn idle(&mut self) {
@@ -104,6 +97,10 @@ impl Engine for Controllers {
 
     fn pending(&mut self, controller: usize) -> u64 {
         self.ring::<0>(Command::Pending, &[controller as u64]).0
+    }
+
+    fn check(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
     }
 }
 

@@ -44,7 +44,7 @@ impl<E: Engine> Driver<E> {
         let cells = self.take_cells(&layout, &controllers)?;
         let select = Select::Hash { multiplier, bits };
         let plain = Telemetry::new(Owner::Host, spec.rule, layout, vec![(0, 0)], cells);
-        Ok(self.settle(number, Telemetry { select, ..plain }))
+        self.settle(number, Telemetry { select, ..plain })
     }
 
     /// Installs telemetries of one pipeline each, of which every one but the first takes its operand
@@ -68,7 +68,7 @@ impl<E: Engine> Driver<E> {
             let number = self.free_number()?;
             let plain = Telemetry::new(Owner::Host, spec.rule, layout, keys, vec![cell]);
             let links = if chain == Chain::None { ids.clone() } else { Vec::new() };
-            ids.push(self.settle(number, Telemetry { chain, links, ..plain }));
+            ids.push(self.settle(number, Telemetry { chain, links, ..plain })?);
         }
         ids.reverse();
         Ok(ids)
@@ -93,7 +93,7 @@ impl<E: Engine> Driver<E> {
     fn take_chain(&mut self, plans: &[Link]) -> Result<Vec<Cell>> {
         let filter = plans[0].spec.rule.filter;
         let end = filter.end.min(self.engine.memory().end());
-        let channels = self.engine.geometry().channels;
+        let geometry = self.engine.geometry();
         let banks: Vec<usize> = plans.iter().map(|plan| plan.layout.banks_in(0) as usize).collect();
         let before = self.slabs.clone();
         let mut cells = vec![Cell::new(); plans.len()];
@@ -102,7 +102,7 @@ impl<E: Engine> Driver<E> {
             let Some(pieces) = slab.take(&banks, true) else {
                 let (pipelines, free) = (slab.free_pipelines(), slab.free_banks());
                 self.slabs = before;
-                return Err(no_room(&plans[0].layout, pipelines, free, channels).cause(format!(
+                return Err(no_room(&plans[0].layout, pipelines, free, geometry).cause(format!(
                     "a chain takes {} pipelines in a row with {} banks; {pipelines} pipelines, not \
                      all in a row, and {free} banks are free",
                     plans.len(),

@@ -254,6 +254,19 @@ impl<E: Engine> Counters for View<'_, E> {
         self.install(&Spec { states: Some(states), ..Spec::from(*rule) })
     }
 
+    fn unregister(&mut self, rule: RuleId) -> Result<()> {
+        self.uninstall(rule)
+    }
+
+    /// Its own memory, by its own addresses.
+    fn sees(&self) -> Vec<(u64, u64)> {
+        let Ok(guest) = self.driver.guest_of(self.id) else { return Vec::new() };
+        let mut ranges: Vec<(u64, u64)> =
+            guest.memory.iter().map(|part| (part.guest, part.guest + part.bytes)).collect();
+        ranges.sort_unstable();
+        ranges
+    }
+
     fn translate(&mut self, rule: RuleId, key: u64, index: Option<u32>) -> Result<()> {
         let host = self.host_key(rule, key)?;
         self.driver.translate_for(Owner::Guest(self.id), rule, host, index)

@@ -194,7 +194,7 @@ impl<E: Engine> Driver<E> {
         let layout = Layout::new(spec, &keys)?;
         let number = self.free_number()?;
         let cells = self.take_cells(&layout, controllers)?;
-        Ok(self.settle(number, Telemetry::new(owner, spec.rule, layout, keys, cells)))
+        self.settle(number, Telemetry::new(owner, spec.rule, layout, keys, cells))
     }
 
     /// A number for a telemetry.
@@ -210,18 +210,19 @@ impl<E: Engine> Driver<E> {
     }
 
     /// Programs a telemetry's pipelines and keeps it under a number.
-    fn settle(&mut self, number: usize, telemetry: Telemetry) -> RuleId {
+    fn settle(&mut self, number: usize, telemetry: Telemetry) -> Result<RuleId> {
+        let owner = telemetry.owner;
         self.program(&telemetry);
         self.slots[number].1 = Some(telemetry);
-        RuleId(u32::from(self.slots[number].0) << 16 | number as u32)
+        let id = RuleId(u32::from(self.slots[number].0) << 16 | number as u32);
+        self.engine.check().map(|()| id).inspect_err(|_| drop(self.remove(owner, id)))
     }
 
     /// The cells of a layout, of all controllers or of none.
     fn take_cells(&mut self, layout: &Layout, controllers: &[usize]) -> Result<Vec<Cell>> {
         let geometry = self.engine.geometry();
-        let short = |slab: &Slab| {
-            no_room(layout, slab.free_pipelines(), slab.free_banks(), geometry.channels)
-        };
+        let short =
+            |slab: &Slab| no_room(layout, slab.free_pipelines(), slab.free_banks(), geometry);
         let windows = layout.state_windows();
         let count = layout.pipelines();
         let before = self.slabs.clone();
@@ -304,7 +305,8 @@ impl<E: Engine> Driver<E> {
             self.write(at, Control::Program(None));
             self.slabs[at.controller].give_back(piece);
         }
-        telemetry.links.into_iter().try_for_each(|link| self.remove(owner, link))
+        telemetry.links.into_iter().try_for_each(|link| self.remove(owner, link))?;
+        self.engine.check()
     }
 
     fn write(&mut self, at: At, control: Control) {
@@ -356,6 +358,14 @@ impl<E: Engine> Counters for Driver<E> {
 
     fn register_states(&mut self, rule: &Rule, states: u64) -> Result<RuleId> {
         self.install(&Spec { states: Some(states), ..Spec::from(*rule) })
+    }
+
+    fn unregister(&mut self, rule: RuleId) -> Result<()> {
+        self.uninstall(rule)
+    }
+
+    fn sees(&self) -> Vec<(u64, u64)> {
+        self.engine.memory().zones().iter().map(|zone| (zone.start, zone.end)).collect()
     }
 
     fn translate(&mut self, rule: RuleId, key: u64, index: Option<u32>) -> Result<()> {

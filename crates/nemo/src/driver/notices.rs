@@ -1,6 +1,6 @@
 //! Interrupts: hints that a telemetry should be looked at again (NEMO, section 3.1).
 
-use tierscope_core::{Notice, RuleId, Time};
+use tierscope_core::{Notice, Result, RuleId, Time};
 
 use super::{Driver, Owner};
 use crate::engine::{At, Control, Engine};
@@ -33,23 +33,29 @@ impl<E: Engine> Driver<E> {
     ///
     /// Hints are taken once, by this or by [`tierscope_core::Counters::notifications`], which passes
     /// them on unchecked. A hint is acknowledged before its states are read, so that what happens meanwhile tells anew.
-    pub fn dispatch(&mut self, mut each: impl FnMut(Alert)) {
+    ///
+    /// # Errors
+    /// The controllers do not answer.
+    pub fn dispatch(&mut self, mut each: impl FnMut(Alert)) -> Result<()> {
         for Hinted { number, time, states } in self.take_hints(Owner::Host) {
             let rule = self.id_of(number);
-            let checked = self.with(Owner::Host, rule, |driver, telemetry| {
-                let Some(trigger) = telemetry.rule.notify else { return };
+            let read = self.with(Owner::Host, rule, |driver, telemetry| -> Result<()> {
+                let Some(trigger) = telemetry.rule.notify else { return Ok(()) };
                 let values: Vec<(u64, u64)> = match states {
                     Some(states) => {
-                        states.into_iter().map(|s| (s, driver.peek_one(telemetry, s))).collect()
+                        let value = |state| Ok((state, driver.peek_one(telemetry, state)?));
+                        states.into_iter().map(value).collect::<Result<_>>()?
                     }
-                    None => (0..).zip(driver.peek_all(telemetry)).collect(),
+                    None => (0..).zip(driver.peek_all(telemetry)?).collect(),
                 };
                 for (state, value) in values.into_iter().filter(|(_, v)| trigger.holds(*v)) {
                     each(Alert { rule, state, value, time });
                 }
+                Ok(())
             });
-            debug_assert!(checked.is_ok(), "only what is there was hinted");
+            read??;
         }
+        self.engine.check()
     }
 
     pub(super) fn notices_for(&mut self, owner: Owner, out: &mut Vec<Notice>) {

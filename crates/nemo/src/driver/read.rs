@@ -43,7 +43,7 @@ impl<E: Engine> Driver<E> {
     /// # Errors
     /// There is no such telemetry.
     pub fn overflow(&mut self, id: RuleId) -> Result<Overflow> {
-        self.with(Owner::Host, id, |driver, telemetry| {
+        let overflow = self.with(Owner::Host, id, |driver, telemetry| {
             let mut overflow = Overflow::default();
             for (at, _) in telemetry.cells.iter().flatten() {
                 for channel in 0..driver.engine.geometry().channels {
@@ -53,7 +53,8 @@ impl<E: Engine> Driver<E> {
                 }
             }
             overflow
-        })
+        })?;
+        self.engine.check().map(|()| overflow)
     }
 
     pub(super) fn read_for(&mut self, owner: Owner, id: RuleId, out: &mut [u64]) -> Result<()> {
@@ -67,18 +68,16 @@ impl<E: Engine> Driver<E> {
         })?
     }
 
-    pub(super) fn peek_one(&mut self, telemetry: &Telemetry, state: u64) -> u64 {
+    pub(super) fn peek_one(&mut self, telemetry: &Telemetry, state: u64) -> Result<u64> {
         let mut one = [0];
-        let done = self.fold_all(telemetry, state, &mut one, From::States);
-        debug_assert!(done.is_ok(), "{done:?}");
-        one[0]
+        self.fold_all(telemetry, state, &mut one, From::States)?;
+        Ok(one[0])
     }
 
-    pub(super) fn peek_all(&mut self, telemetry: &Telemetry) -> Vec<u64> {
+    pub(super) fn peek_all(&mut self, telemetry: &Telemetry) -> Result<Vec<u64>> {
         let mut all = vec![0; telemetry.layout.states as usize];
-        let done = self.fold_all(telemetry, 0, &mut all, From::States);
-        debug_assert!(done.is_ok(), "{done:?}");
-        all
+        self.fold_all(telemetry, 0, &mut all, From::States)?;
+        Ok(all)
     }
 
     fn fold_all(
@@ -107,7 +106,7 @@ impl<E: Engine> Driver<E> {
             self.fold(telemetry, window, inside as u32, states, from);
             done += part;
         }
-        Ok(())
+        self.engine.check()
     }
 
     /// Folds states of one window over windows of keys, controllers and channels, home first.

@@ -2,7 +2,7 @@
 
 use tierscope_core::{Cell, Error, ErrorKind, Key, Result, Rule, RuleLimits};
 
-use crate::geometry::{BANK_WORDS, KEYS, banks_for, states_per_pipeline};
+use crate::geometry::{BANK_WORDS, Geometry, KEYS, banks_for, states_per_pipeline};
 
 /// A telemetry as it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -141,10 +141,15 @@ pub(super) fn takes_upper_bits(key: Key, limits: &RuleLimits) -> bool {
     (key.mask & every) >> key.shift == every >> key.shift
 }
 
-/// The refusal of a telemetry for which there is no room: what is missing, and what a sweep over
-/// the regions would do instead.
-pub(super) fn no_room(layout: &Layout, pipelines: usize, banks: usize, channels: usize) -> Error {
-    let kib = |banks: u64| banks.saturating_mul((channels * BANK_WORDS * 8 / 1024) as u64);
+/// The refusal of a telemetry for which there is no room in a controller with so many free pipelines and
+/// banks: what is missing, and what a sweep over the regions would do instead.
+pub(super) fn no_room(
+    layout: &Layout,
+    pipelines: usize,
+    banks: usize,
+    geometry: Geometry,
+) -> Error {
+    let kib = |banks: u64| banks.saturating_mul((geometry.channels * BANK_WORDS * 8 / 1024) as u64);
     let (want, want_banks) = (layout.pipelines(), layout.banks());
     let missing = want.saturating_sub(pipelines as u64);
     let cause = format!(
@@ -159,15 +164,34 @@ pub(super) fn no_room(layout: &Layout, pipelines: usize, banks: usize, channels:
     let error = Error::new(ErrorKind::Missing, "no room for the telemetry").cause(cause);
     let regions = layout.states / layout.span;
     let at_once = room_for(layout, pipelines as u64, banks as u64) / layout.span;
-    match at_once {
-        0 => error.remedy("unregister others first"),
-        _ => error.remedy(format!(
+    if at_once > 0 {
+        return error.remedy(format!(
             "a sweep over {at_once} of {regions} regions at a time (states = {}) visits all in {} \
              periods",
             at_once * layout.span,
             regions.div_ceil(at_once)
-        )),
+        ));
     }
+    let others = pipelines < geometry.pipelines || banks < geometry.banks;
+    match sweep_by_filter(layout, geometry) {
+        _ if others => error.remedy("unregister others first"),
+        Some(at_once) => error.remedy(format!(
+            "its keys alone take {} pipelines: a sweep by `filter` over {at_once} regions at a time \
+             visits all in {} periods; or choose a larger key.shift",
+            layout.windows,
+            layout.windows.saturating_mul(KEYS as u64).div_ceil(at_once),
+        )),
+        None => error.remedy("choose a larger offset.shift, or narrower counters"),
+    }
+}
+
+/// Regions that one telemetry of one pipeline of an idle controller could watch, if its filter held no
+/// more; none if there are too few banks for one.
+fn sweep_by_filter(layout: &Layout, geometry: Geometry) -> Option<u64> {
+    let banks = 1u64 << geometry.banks.min(crate::geometry::MAX_BANKS).ilog2();
+    let room = banks * BANK_WORDS as u64 * u64::from(layout.cell.per_word());
+    let regions = room.min(layout.window) / layout.span;
+    (regions > 0).then(|| regions.min(KEYS as u64))
 }
 
 /// States that there would be room for.
@@ -189,6 +213,7 @@ mod tests {
     use super::*;
 
     const LIMITS: RuleLimits = RuleLimits { end: 64 << 30, cell: Cell::WORD };
+    const EIGHT: Geometry = Geometry { pipelines: 8, channels: 2, banks: 64 };
 
     fn spec(states: Option<u64>, pages: bool) -> Spec {
         let rule = Rule::build().key(Key::ALL_MEMORY, 21);
@@ -231,12 +256,27 @@ mod tests {
     #[test]
     fn no_room_says_what_is_missing_and_what_a_sweep_would_do() {
         let layout = Layout::new(&spec(Some(20 * 512), true), &[(0, 8191)]).unwrap();
-        let said = no_room(&layout, 1, 8, 2).to_string();
+        let said = no_room(&layout, 1, 8, EIGHT).to_string();
         assert!(said.contains("1 pipelines and 32 KiB are missing"), "{said}");
         assert!(
             said.contains("16 of 20 regions at a time (states = 8192) visits all in 2"),
             "{said}"
         );
-        assert!(no_room(&layout, 0, 8, 2).to_string().contains("unregister others"));
+        assert!(no_room(&layout, 0, 8, EIGHT).to_string().contains("unregister others"));
+    }
+
+    // 64 GiB of pages are 2^24 keys, 2048 tables; an idle controller has eight pipelines, and nobody to
+    // unregister.
+    #[test]
+    fn more_keys_than_tables_are_swept_by_filter() {
+        let rule = Rule::build().key(Key::ALL_MEMORY, 12).finish(&LIMITS).unwrap();
+        let spec = Spec { rule, cell: Cell::WORD, states: Some(8) };
+        let layout = Layout::new(&spec, &[(0, (1 << 24) - 1)]).unwrap();
+        let said = no_room(&layout, 8, 64, EIGHT).to_string();
+        assert!(!said.contains("unregister"), "{said}");
+        assert!(said.contains("8192 regions at a time visits all in 2048 periods"), "{said}");
+        assert!(no_room(&layout, 7, 64, EIGHT).to_string().contains("unregister others"));
+        let pages = Layout::new(&self::spec(Some(112 * 512), true), &[(0, 8191)]).unwrap();
+        assert_eq!(sweep_by_filter(&pages, Geometry { banks: 1, ..EIGHT }), Some(2));
     }
 }

@@ -97,7 +97,7 @@ impl<E: Engine> Driver<E> {
         for (at, base) in writes {
             self.write(at, Control::Translate(entry, base));
         }
-        Ok(())
+        self.engine.check()
     }
 
     /// Whether an entry is the telemetry's to make.

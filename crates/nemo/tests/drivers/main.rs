@@ -1,5 +1,6 @@
 //! The driver: what it lets, what it refuses, and that nothing is left behind.
 
+mod broken;
 mod caches;
 mod guests;
 mod leaks;

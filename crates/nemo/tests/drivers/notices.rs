@@ -24,7 +24,7 @@ fn lines(from: u64, count: u64) -> Vec<BusRecord> {
 
 fn alerts(driver: &mut Driver<Functional>) -> Vec<Alert> {
     let mut alerts = Vec::new();
-    driver.dispatch(|alert| alerts.push(alert));
+    driver.dispatch(|alert| alerts.push(alert)).unwrap();
     alerts
 }
 

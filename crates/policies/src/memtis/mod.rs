@@ -22,7 +22,9 @@
 //! does not set sampling rates here. Samples of the fast tier are told by where the page is.
 
 mod histogram;
+pub mod nemo;
 mod skew;
+mod turns;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -298,6 +300,32 @@ impl Pages {
         }
     }
 
+    /// So many samples of a huge page, of whichever subpages.
+    fn add(&mut self, page: u32, samples: u32) {
+        self.cool(page);
+        self.tally(page, false);
+        self.lists.payload_mut(page).add(samples);
+        self.tally(page, true);
+        if let Some(tier) = self.tier(page)
+            && self.lists.list_of(page) != Some(list(tier, true))
+            && self.is_hot(page)
+        {
+            self.lists.push_head(list(tier, true), page);
+        }
+    }
+
+    /// The huge page's samples fell on its subpages as these requests did.
+    fn divide(&mut self, page: u32, requests: &[u64], all: u64) {
+        self.cool(page);
+        self.tally(page, false);
+        let samples = f64::from(self.lists.payload(page).count());
+        for (subpage, requests) in self.subpages(page).zip(requests) {
+            let count = samples * f64::from(WEIGHT) * *requests as f64 / all as f64;
+            self.set_sub_count(page, subpage, count.round() as u32);
+        }
+        self.tally(page, true);
+    }
+
     /// Draws the lines. Outside of cooling the hot one only rises, else it falls by one at most.
     fn adapt(&mut self, room: u64, after_cooling: bool) {
         let (line, filled) = self.all.threshold(room);
@@ -403,6 +431,8 @@ pub struct Memtis {
     before_splits: Option<f64>,
     splits_pay: bool,
     to_split: VecDeque<u32>,
+    /// Whoever feeds it wants nothing moved or split yet.
+    holds_still: bool,
     next_pass: Time,
 }
 
@@ -423,6 +453,7 @@ impl Memtis {
             before_splits: None,
             splits_pay: true,
             to_split: VecDeque::new(),
+            holds_still: false,
             next_pass: Time(0),
             config,
         }
@@ -444,7 +475,6 @@ impl Memtis {
 
     fn count(&mut self, sample: &Sample) {
         let Some((page, subpage)) = self.page_of(sample.at) else { return };
-        self.samples += 1;
         self.pages.sample(page, subpage);
         let of_base = if self.pages.is_huge(page) {
             bin(self.pages.sub_count(page, subpage))
@@ -453,6 +483,38 @@ impl Memtis {
         };
         self.hits.estimated += u64::from(of_base >= self.pages.base_hot);
         self.hits.real += u64::from(self.pages.tier(page) == Some(Tier(0)));
+        self.sampled(1);
+    }
+
+    /// So many samples of a huge page at once, of which `share` would have been of hot base pages.
+    fn add(&mut self, page: u32, samples: u32, share: f32) {
+        if !self.pages.lists.knows(page) || !self.pages.is_huge(page) {
+            return;
+        }
+        self.pages.add(page, samples);
+        self.hits.estimated += (f64::from(samples) * f64::from(share)).round() as u64;
+        let fast = self.pages.tier(page) == Some(Tier(0));
+        self.hits.real += if fast { u64::from(samples) } else { 0 };
+        self.sampled(samples.into());
+    }
+
+    /// Divides a huge page's samples among its base pages like these requests; returns the share of
+    /// those that would be hot. `None` if it was split, or nobody asked for it.
+    fn divide(&mut self, page: u32, requests: &[u64]) -> Option<f32> {
+        let all: u64 = requests.iter().sum();
+        if all == 0 || !self.pages.lists.knows(page) || !self.pages.is_huge(page) {
+            return None;
+        }
+        self.pages.divide(page, requests, all);
+        let hot = self.pages.subpages(page).zip(requests).filter(|(subpage, _)| {
+            bin(self.pages.sub_count(page, *subpage)) >= self.pages.base_hot
+        });
+        Some(hot.map(|(_, requests)| *requests).sum::<u64>() as f32 / all as f32)
+    }
+
+    /// So many samples more: the line is drawn, or all cools, when its time has come.
+    fn sampled(&mut self, samples: u64) {
+        self.samples += samples;
         if self.samples >= self.next_cool {
             self.begin_cooling();
         } else if self.samples >= self.next_adapt {
@@ -690,8 +752,10 @@ impl Policy for Memtis {
             self.begin_cooling();
         }
         self.cool_some(orders);
-        self.split_some(orders);
-        self.migrate(orders);
+        if !self.holds_still {
+            self.split_some(orders);
+            self.migrate(orders);
+        }
         self.next_pass = now + self.config.interval;
         self.next_pass
     }

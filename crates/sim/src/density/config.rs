@@ -32,6 +32,9 @@ pub struct Config {
     pub cores: u32,
     /// Lines that a thread waits for at a time; `None` for as many as the core has fill buffers.
     pub overlap: Option<u32>,
+    /// Memory lies in huge pages of 2 MiB wherever a mapping holds a whole one, until somebody splits them:
+    /// placement knows pages so. Translation does not: its reach and its bits are those of 4 KiB pages.
+    pub huge: bool,
     /// Which tiers the target's memory lies in at the beginning.
     pub placement: Placement,
     /// As [`crate::exact::Setup::watermark_scale`].
@@ -86,6 +89,7 @@ impl Config {
             radix: radix(translation.levels),
             cores: 1,
             overlap: None,
+            huge: false,
             placement: Placement::FirstTouch,
             watermark_scale: WATERMARK_SCALE,
             min_free_kib: None,

@@ -1,16 +1,18 @@
 //! The machine and its ports.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, Addr, Clock, CpuTime, HintFaults, Level, Mappings, Missing, PageEvents,
-    PlacementView, Ports, Pressure, RangeSet, Result, Samples, SpaceId, Target, TierUse, Time,
-    Wake,
+    AccessBits, Addr, Clock, Counters, CpuTime, Frames, HintFaults, Level, Mappings, Missing,
+    PageEvents, PlacementView, Ports, Pressure, RangeSet, Result, Samples, SpaceId, Target,
+    TierUse, Time, Wake,
 };
 use tierscope_workloads::Workload;
 
+use super::counters::Telemetry;
 use super::faults::Armed;
 use super::ledger::Ledger;
 use super::moves::Moves;
@@ -35,6 +37,9 @@ pub struct Machine {
     pub(super) moves: Moves,
     pub(super) stretches: Stretches,
     pub(super) tiers: Vec<TierUse>,
+    pub(super) telemetry: Option<Telemetry>,
+    /// Huge pages that were split, by number.
+    pub(super) split: BTreeSet<u64>,
     stop: Option<Arc<AtomicBool>>,
 }
 
@@ -61,6 +66,8 @@ impl Machine {
             moves: Moves::default(),
             stretches: Stretches::default(),
             tiers: Vec::new(),
+            telemetry: None,
+            split: BTreeSet::new(),
             stop: None,
             config,
         })
@@ -133,6 +140,7 @@ impl Clock for Machine {
         if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
             return Wake::Stop;
         }
+        self.charge_registers();
         self.pass(until.0);
         Wake::Deadline
     }
@@ -163,6 +171,16 @@ impl Ports for Machine {
     }
 
     fn hint_faults(&mut self) -> Result<&mut dyn HintFaults, Missing> {
+        Ok(self)
+    }
+
+    fn counters(&mut self) -> Result<&mut dyn Counters, Missing> {
+        self.charge_registers();
+        self.check_telemetry()?;
+        Ok(self)
+    }
+
+    fn frames(&mut self) -> Result<&mut dyn Frames, Missing> {
         Ok(self)
     }
 

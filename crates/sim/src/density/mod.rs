@@ -44,7 +44,8 @@
 //! # What it leaves out
 //!
 //! To bits, sequential sweeps look like as many random visits to pages; to speed they are sweeps. Pages
-//! are 4 KiB, and all are there from the beginning. Sampled accesses are drawn from the densities, but
+//! are 4 KiB, and all are there from the beginning; [huge](Config::huge) ones are known as such to who
+//! places memory, and to nobody else. Sampled accesses are drawn from the densities, but
 //! are not the very accesses that set bits. What a cache hides is told by its size and not by its sets,
 //! and accesses that lie in cores unevenly are not known. Translations that a move or an armed page shoots
 //! down cost time, but are not walked anew. A walk that sets a flag makes a line of the page table dirty,
@@ -55,6 +56,7 @@
 
 mod bits;
 mod config;
+mod counters;
 mod faults;
 mod flow;
 mod hash;

@@ -97,7 +97,10 @@ impl Machine {
                     self.move_some(&mut job, tier, until, &mut lines);
                 }
                 ActionKind::Move(_) => job.give_up(Failure::NoRoom),
-                ActionKind::Split => job.from = job.action.range.end,
+                ActionKind::Split => {
+                    self.split_pages(&job.action.range);
+                    job.from = job.action.range.end;
+                }
                 ActionKind::Collapse | ActionKind::Reclaim => job.give_up(Failure::Unsupported),
             }
             if job.is_over() {

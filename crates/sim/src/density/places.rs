@@ -238,7 +238,7 @@ impl Places {
     }
 
     /// The runs that overlap the pages, cut to them.
-    fn runs(&self, (from, to): (u64, u64)) -> impl Iterator<Item = (u64, u64, &Rule)> {
+    pub(super) fn runs(&self, (from, to): (u64, u64)) -> impl Iterator<Item = (u64, u64, &Rule)> {
         let first = self.runs.range(..=from).next_back().map_or(from, |(start, _)| *start);
         self.runs.range(first..to).filter_map(move |(start, run)| {
             let (start, end) = ((*start).max(from), run.end.min(to));

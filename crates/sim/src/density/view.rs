@@ -1,7 +1,8 @@
 //! Where pages are, for policies.
 
 use tierscope_core::{
-    PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Pressure, Range, Tier, TierPressure, TierUse,
+    Level, PAGE_SHIFT, PAGE_SIZE, PageId, PlacementView, Pressure, Range, Tier, TierPressure,
+    TierUse,
 };
 
 use super::machine::Machine;
@@ -17,6 +18,29 @@ impl Machine {
             high: marks.high << PAGE_SHIFT,
         });
         Pressure { tiers: tiers.collect(), stalled: 0.0 }
+    }
+}
+
+impl Machine {
+    /// The huge page that holds an address, if one does.
+    fn huge_page(&self, at: u64) -> Option<Range> {
+        let size = Level::PMD.entry_bytes();
+        let start = at & !(size - 1);
+        if !self.config.huge || self.split.contains(&(start / size)) {
+            return None;
+        }
+        let block = Range::new(SPACE, start, start + size);
+        let mut mappings = self.world.mappings.mappings.iter();
+        let whole = |range: &Range| range.start <= block.start && block.end <= range.end;
+        mappings.any(|mapping| whole(&mapping.range)).then_some(block)
+    }
+
+    /// Huge pages of the range are small ones from now on.
+    pub(super) fn split_pages(&mut self, range: &Range) {
+        let size = Level::PMD.entry_bytes();
+        let before = self.split.len();
+        self.split.extend(range.start / size..range.end.div_ceil(size));
+        self.stretches.moved.split += (self.split.len() - before) as u64 * size;
     }
 }
 
@@ -36,7 +60,8 @@ impl PlacementView for Machine {
             if mapping.range.space == range.space
                 && (mapping.range.start..mapping.range.end).contains(&range.start)
             {
-                let number = before + ((range.start - mapping.range.start) >> PAGE_SHIFT);
+                let head = self.huge_page(range.start).map_or(range.start, |block| block.start);
+                let number = before + ((head - mapping.range.start) >> PAGE_SHIFT);
                 return u32::try_from(number).ok().map(PageId);
             }
             before += mapping.range.bytes() >> PAGE_SHIFT;
@@ -50,11 +75,22 @@ impl PlacementView for Machine {
             let pages = mapping.range.bytes() >> PAGE_SHIFT;
             if left < pages {
                 let start = mapping.range.start + (left << PAGE_SHIFT);
-                return Some(Range::new(SPACE, start, start + PAGE_SIZE));
+                let small = Range::new(SPACE, start, start + PAGE_SIZE);
+                return Some(self.huge_page(start).unwrap_or(small));
             }
             left -= pages;
         }
         None
+    }
+
+    /// As [`Machine::physical`] has it.
+    fn frame_of(&self, range: &Range) -> Option<u64> {
+        let tier = self.world.places.tier_of(range.start).filter(|_| range.space == SPACE)?;
+        Some(self.frame(range.start, tier))
+    }
+
+    fn physical(&self) -> Vec<(u64, u64)> {
+        Machine::physical(self)
     }
 
     fn resident(&self, range: &Range, tier: Tier) -> u64 {

@@ -214,6 +214,7 @@ impl<B: BusObserver> Machine<B> {
             match self.os.split_at(space, at) {
                 Ok(Some(stale)) => {
                     batch.done = end - at;
+                    self.os.unused.moved.split += end - at;
                     batch.time = self.moves.costs.split_ns * NS + self.shoot(stale);
                 }
                 Ok(None) => {}

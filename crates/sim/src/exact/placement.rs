@@ -48,6 +48,17 @@ impl<B: BusObserver> PlacementView for Machine<B> {
         Some(Range::new(space, head, head + size.bytes()))
     }
 
+    fn frame_of(&self, range: &Range) -> Option<u64> {
+        let (head, leaf) = self.os.next_leaf(*range, range.start)?;
+        let inside = range.start.checked_sub(head)?;
+        Some((leaf.entry & FRAME_MASK) + inside)
+    }
+
+    fn physical(&self) -> Vec<(u64, u64)> {
+        let tiers = (0..self.os.frames.tiers() as u8).map(Tier);
+        vec![(0, tiers.map(|tier| self.os.frames.capacity(tier)).sum::<u64>() << 12)]
+    }
+
     fn resident(&self, range: &Range, tier: Tier) -> u64 {
         let Some(space) = self.os.space(range.space) else { return 0 };
         let ends = space.vmas.first_key_value().zip(space.vmas.last_key_value());

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, BusObserver, Clock, Counters, CpuTime, HintFault, HintFaults, Lost, Mappings,
-    Missing, PageEvent, PageEvents, PlacementView, Ports, Pressure, Range, Residence, Result,
-    Sample, Samples, Target, Tier, TierPressure, Time, Wake,
+    AccessBits, BusObserver, Clock, Counters, CpuTime, Framed, Frames, HintFault, HintFaults, Lost,
+    Mappings, Missing, PageEvent, PageEvents, PlacementView, Ports, Pressure, Range, Residence,
+    Result, Sample, Samples, Target, Tier, TierPressure, Time, Wake,
 };
+use tierscope_hw::entry::FRAME_MASK;
 
 use super::machine::{Machine, duration};
 use super::tier::NS;
@@ -100,6 +101,25 @@ impl<B: BusObserver> PageEvents for Machine<B> {
     }
 }
 
+/// Costs what a scan of the entries costs: so it is found (fs/proc/task_mmu.c, `pagemap_read`).
+impl<B: BusObserver> Frames for Machine<B> {
+    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
+        let (mut at, mut entries) = (range.start, 0);
+        while at < range.end
+            && let Some((head, leaf)) = self.os.next_leaf(*range, at)
+        {
+            let end = head + leaf.level.entry_bytes();
+            let there = Range::new(range.space, head.max(range.start), end.min(range.end));
+            let frame = (leaf.entry & FRAME_MASK) + (there.start - head);
+            Framed { range: there, frame }.append_to(out);
+            (at, entries) = (end, entries + 1);
+        }
+        let costs = &self.costs.access_bits;
+        self.spend((costs.call_ns + entries * costs.entry_ns) * NS);
+        Ok(())
+    }
+}
+
 impl<B: BusObserver> Machine<B> {
     /// What software did with the registers of telemetry since they were looked at last.
     fn charge_registers(&mut self) {
@@ -144,6 +164,10 @@ impl<B: BusObserver> Ports for Machine<B> {
             cause: "no telemetry listens on this machine's memory bus".into(),
             remedy: "attach one, as `nemo` does".into(),
         })
+    }
+
+    fn frames(&mut self) -> Result<&mut dyn Frames, Missing> {
+        Ok(self)
     }
 
     fn pressure(&mut self) -> Result<Pressure, Missing> {

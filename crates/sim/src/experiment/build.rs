@@ -220,6 +220,7 @@ impl File {
         config.rate = density.rate.or(config.rate);
         config.placement = processes[0].placement.clone();
         config.overlap = processes[0].overlap;
+        config.huge = processes[0].pages == PageSize::M2;
         config.start = density.start.unwrap_or(config.start);
         Ok(config)
     }

@@ -1,6 +1,7 @@
 //! The machine of densities, from outside: the conformance suite, its three laws, what it draws
 //! against what the model says, where memory lies and how it moves, and every instrument on it.
 
+mod counters;
 mod instruments;
 mod laws;
 mod placement;

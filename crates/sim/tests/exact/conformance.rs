@@ -8,7 +8,7 @@ use tierscope_conformance::toy::idle;
 use tierscope_core::{Range, SpaceId};
 use tierscope_instruments::registry::{Common, list, make};
 
-use crate::stage::{Driven, Exact};
+use crate::stage::{Counted, Driven, Exact};
 
 const MIB: u64 = 1 << 20;
 
@@ -42,5 +42,15 @@ fn instruments_conform_on_it() {
             let make = || make(entry.name, Some(variant), &common).expect("its defaults do");
             conforms_on(&Exact, &make, &Traits::default());
         }
+    }
+}
+
+/// Counters in the memory controller: blocks and pages.
+#[test]
+fn counters_conform_on_it() {
+    let entry = list().iter().find(|entry| entry.name == "nemo").expect("it is one");
+    for variant in entry.variants {
+        let make = || make("nemo", Some(variant.name), &Common::default()).expect("defaults do");
+        conforms_on(&Counted, &make, &Traits::default());
     }
 }

@@ -7,10 +7,11 @@ use tierscope_conformance::access_bits::Touchable;
 use tierscope_conformance::instrument::Stage;
 use tierscope_conformance::toy::{Event, Workload};
 use tierscope_core::{
-    AccessBits, Addr, Clock, CpuTime, Mappings, Missing, Ports, Range, RangeSet, Result, Target,
-    Time, Wake,
+    AccessBits, Addr, BusObserver, Clock, Counters, CpuTime, Frames, Mappings, Missing, Ports,
+    Range, RangeSet, Result, Target, Time, Wake,
 };
 use tierscope_hw::Machine as Hardware;
+use tierscope_nemo::{Driver, Functional, Memory};
 use tierscope_sim::config::Costs;
 use tierscope_sim::exact::{Machine, Map, Setup};
 
@@ -23,8 +24,8 @@ pub(crate) fn setup(mib: [u64; 2]) -> Setup {
 }
 
 /// An exact machine whose accesses come from a function, one by one.
-pub(crate) struct Driven {
-    machine: Machine,
+pub(crate) struct Driven<B = ()> {
+    machine: Machine<B>,
     workload: Workload,
     events: Vec<(Time, Event)>,
     mapped: RangeSet,
@@ -33,10 +34,24 @@ pub(crate) struct Driven {
 
 impl Driven {
     pub(crate) fn new(levels: u8, layout: &[Range], workload: Workload) -> Self {
-        let mut setup = setup([1024, 1024]);
+        Self::observed(levels, layout, workload, ())
+    }
+}
+
+/// Bytes of either tier.
+const TIER: u64 = 1 << 30;
+
+impl<B: BusObserver> Driven<B> {
+    /// Somebody listens on the memory bus.
+    fn observed(levels: u8, layout: &[Range], workload: Workload, observer: B) -> Self {
+        let mut setup = setup([TIER >> 20; 2]);
         setup.hardware.translation.levels = levels;
+        if size_of::<B>() > 0 {
+            // What a cache answers reaches no controller, and it would hold most of what the suites touch.
+            setup.hardware.llc = None;
+        }
         let mut driven = Self {
-            machine: Machine::new(&setup).expect("it is possible"),
+            machine: Machine::observed(&setup, observer).expect("it is possible"),
             workload,
             events: vec![],
             mapped: RangeSet::default(),
@@ -88,7 +103,7 @@ impl Driven {
     }
 }
 
-impl Clock for Driven {
+impl<B: BusObserver> Clock for Driven<B> {
     fn now(&self) -> Time {
         self.machine.now()
     }
@@ -111,7 +126,7 @@ impl Clock for Driven {
     }
 }
 
-impl Target for Driven {
+impl<B: BusObserver> Target for Driven<B> {
     fn mappings(&mut self, max_age: Duration) -> Result<Arc<Mappings>> {
         self.machine.mappings(max_age)
     }
@@ -121,9 +136,17 @@ impl Target for Driven {
     }
 }
 
-impl Ports for Driven {
+impl<B: BusObserver> Ports for Driven<B> {
     fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
         self.machine.access_bits()
+    }
+
+    fn counters(&mut self) -> Result<&mut dyn Counters, Missing> {
+        self.machine.counters()
+    }
+
+    fn frames(&mut self) -> Result<&mut dyn Frames, Missing> {
+        self.machine.frames()
     }
 }
 
@@ -146,6 +169,25 @@ impl Stage for Exact {
     ) -> Box<dyn Ports> {
         let mut driven = Driven::new(4, layout, workload);
         // The layout at the beginning is no news.
+        driven.machine.wait(Time(0));
+        driven.events = events;
+        Box::new(driven)
+    }
+}
+
+/// The same, with eight pipelines in front of all memory.
+pub(crate) struct Counted;
+
+impl Stage for Counted {
+    fn build(
+        &self,
+        layout: &[Range],
+        workload: Workload,
+        events: Vec<(Time, Event)>,
+    ) -> Box<dyn Ports> {
+        let memory = Memory::single(2 * TIER, 2).expect("it is possible");
+        let engine = Functional::new(memory, 8, 64).expect("it is possible");
+        let mut driven = Driven::observed(4, layout, workload, Driver::new(engine));
         driven.machine.wait(Time(0));
         driven.events = events;
         Box::new(driven)

@@ -11,6 +11,7 @@ use tierscope_core::{
 use tierscope_hw::Machine as Hardware;
 use tierscope_instruments::metronome::Metronome;
 use tierscope_instruments::registry::{self, Common};
+use tierscope_nemo::{Driver, Functional, Memory, Zone};
 use tierscope_policies::registry::Need;
 use tierscope_policies::{by_name, make};
 use tierscope_sim::config::{Costs, Period, Sampling};
@@ -41,6 +42,8 @@ pub(crate) struct Case {
     pub(crate) placement: Placement,
     /// Nobody touches anything.
     pub(crate) idle: bool,
+    /// There is no last-level cache.
+    pub(crate) uncached: bool,
     pub(crate) sampled: bool,
 }
 
@@ -53,6 +56,7 @@ impl Default for Case {
             seconds: 7.0,
             placement: Placement::Bind(Tier(1)),
             idle: false,
+            uncached: false,
             sampled: true,
         }
     }
@@ -71,6 +75,9 @@ impl Case {
         let slow = hardware.tiers[1].clone();
         hardware.tiers.resize(self.tiers.len(), slow);
         hardware.tiers.iter_mut().zip(&self.tiers).for_each(|(tier, mib)| tier.mib = *mib);
+        if self.uncached {
+            hardware.llc = None;
+        }
         hardware
     }
 
@@ -80,12 +87,29 @@ impl Case {
 }
 
 pub(crate) enum Machine {
-    Exact(Box<exact::Machine>),
+    Exact(Box<exact::Machine<Driver<Functional>>>),
     Density(Box<density::Machine>),
 }
 
 /// A flush each 5 ms: the hot set would lie in the TLB.
 const FLUSH: Option<Duration> = Some(Duration::from_millis(5));
+
+fn bytes(hardware: &Hardware) -> u64 {
+    hardware.tiers.iter().map(|tier| tier.mib * MIB).sum()
+}
+
+/// Eight pipelines in front of each range of physical memory.
+fn controllers(memory: &[(u64, u64)]) -> Driver<Functional> {
+    let zone = |(first, (start, end)): (usize, &(u64, u64))| Zone {
+        start: *start,
+        end: *end,
+        first,
+        controllers: 1,
+        granule: 4096,
+    };
+    let memory = Memory::new(memory.iter().enumerate().map(zone).collect(), 2).expect("it is one");
+    Driver::new(Functional::new(memory, 8, 64).expect("they are possible"))
+}
 
 pub(crate) fn machine(mode: Mode, case: &Case) -> Machine {
     let costs = Costs::ready_made("linux").expect("they are there");
@@ -97,7 +121,9 @@ pub(crate) fn machine(mode: Mode, case: &Case) -> Machine {
                 sampling: case.sampling(),
                 ..Setup::new(case.hardware(), costs)
             };
-            let mut machine = exact::Machine::new(&setup).expect("it fits together");
+            let mut machine =
+                exact::Machine::observed(&setup, controllers(&[(0, bytes(&case.hardware()))]))
+                    .expect("it fits together");
             if case.idle {
                 let space = machine.spawn("idle", false).expect("there is room");
                 let placement = case.placement.clone();
@@ -124,7 +150,10 @@ pub(crate) fn machine(mode: Mode, case: &Case) -> Machine {
             }
             let rate = if case.idle { Some(1e-20) } else { config.rate };
             let config = Config { rate, ..config };
-            Machine::Density(Box::new(density::Machine::new(config, &workload).expect("it fits")))
+            let machine = density::Machine::new(config, &workload).expect("it fits");
+            let driver = controllers(&machine.physical());
+            let machine = machine.with_telemetry(Box::new(driver)).expect("it counts");
+            Machine::Density(Box::new(machine))
         }
     }
 }
@@ -235,6 +264,8 @@ fn instrument(line: &str) -> Box<dyn Instrument> {
 
 /// Drives a policy for some simulated seconds.
 pub(crate) fn run(line: &str, mode: Mode, case: &Case) -> Ran {
+    // What a cache answers reaches no controller, and the last level holds all that is hot.
+    let case = &Case { uncached: line.contains("-nemo"), ..case.clone() };
     let mut machine = machine(mode, case);
     let mut mover = Logged { inner: machine.mover(), actions: Vec::new(), outcomes: Vec::new() };
     let mut policy = make(line).expect("it can be made");

@@ -10,6 +10,7 @@ use tierscope_sim::config::{Costs, Period, Sampling};
 use tierscope_sim::exact::{Machine, Setup};
 use tierscope_sim::experiment::{Experiment, Mode};
 
+use crate::bench::machine::Fitted;
 use crate::watch::{Watch, watches};
 
 /// Feeds a policy of regions where nobody says who does.
@@ -70,8 +71,15 @@ impl Contestant {
         Cow::Owned(cached)
     }
 
+    /// What the machine needs for it, or for who feeds it.
+    pub(crate) fn fitted(&self, experiment: &Experiment) -> Fitted {
+        let watched = self.watch.as_ref().is_some_and(Watch::counts);
+        let counters = watched || self.entry.needs.contains(&Need::Counters);
+        Fitted { sampling: self.sampling(experiment), counters }
+    }
+
     /// How the machine samples for it, or for who feeds it.
-    pub(crate) fn sampling(&self, experiment: &Experiment) -> Option<Sampling> {
+    fn sampling(&self, experiment: &Experiment) -> Option<Sampling> {
         let watched = self.watch.as_ref().and_then(|watch| watch.sampling(experiment));
         watched.or_else(|| {
             let sampling = &experiment.sampling;
@@ -124,10 +132,10 @@ fn affordable(share: f64, sampling: &Sampling, costs: &Costs) -> Period {
 
 /// Evidence that a machine of that kind gives.
 fn evidence(mode: Mode) -> &'static [Need] {
-    use Need::{AccessBits, HintFaults, PageEvents, Pressure, Regions, Samples};
+    use Need::{AccessBits, Counters, HintFaults, PageEvents, Pressure, Regions, Samples};
     match mode {
-        Mode::Exact => &[Regions, AccessBits, Samples, HintFaults, PageEvents, Pressure],
-        Mode::Density => &[Regions, AccessBits, Samples, HintFaults, Pressure],
+        Mode::Exact => &[Regions, AccessBits, Samples, HintFaults, PageEvents, Pressure, Counters],
+        Mode::Density => &[Regions, AccessBits, Samples, HintFaults, Pressure, Counters],
     }
 }
 

@@ -16,7 +16,7 @@ use tierscope_sim::experiment::Experiment;
 
 use super::contestant::Contestant;
 use super::watched::{Totals, Watched};
-use crate::bench::machine::build_sampled;
+use crate::bench::machine::build_fitted;
 use crate::sim::account::LatencyFigures;
 use crate::sim::run::meta;
 
@@ -65,6 +65,8 @@ pub struct Moves {
     pub ping_pong_bytes: u64,
     /// Of the promoted bytes, the share touched since.
     pub reaccess_share: Option<f64>,
+    /// Bytes of huge pages split.
+    pub split_bytes: u64,
 }
 
 impl From<Moved> for Moves {
@@ -82,6 +84,7 @@ impl From<Moved> for Moves {
             wasted_bytes: moved.wasted,
             ping_pong_bytes: moved.ping_pong,
             reaccess_share: moved.reaccess_share(),
+            split_bytes: moved.split,
         }
     }
 }
@@ -230,8 +233,7 @@ pub(crate) fn place(
 ) -> Result<Outcome> {
     let begun = Instant::now();
     let experiment = &*contestant.on(experiment);
-    let sampling = contestant.sampling(experiment);
-    let (mut machine, _) = build_sampled(experiment, sampling, stop)?;
+    let (mut machine, _) = build_fitted(experiment, contestant.fitted(experiment), stop)?;
     let mut mover = machine.mover();
     let mut stage = Watched::new(&mut *machine, experiment, reached);
     let run = drive(experiment, contestant, &mut stage, &mut mover, record)?;

@@ -1,0 +1,312 @@
+//! Counters in the memory controller: every request to memory, counted by the block that it is for.
+//!
+//! Source: Li et al., "Finding NEMO: Nimble and Expressive Memory Observability", listing 2: a counter for
+//! each block of 2 MiB, reset when it is read. A pipeline's translation table has 8,192 entries (section
+//! 4); where the target has more blocks than all pipelines have entries, as many as fit are watched for a
+//! window, then the next ones (section 6.1): a sweep takes M·τ / (P·S·G).
+//!
+//! A controller knows physical addresses: [`Frames`](tierscope_core::Frames) says which they are, again
+//! after each [`Config::frames`] and whenever mappings changed. Requests to a physical block that several of the target's blocks share
+//! are divided among them by how much of it each has. What the controllers do not serve is not told of.
+//!
+//! # What hits and samples mean
+//!
+//! A window has as many samples as it has intervals of [`Config::sampling`], and a block as many hits as
+//! there would be intervals with a request, had its requests come at random: n·(1 − e^(−c/n)) for c of
+//! them. So a block is hot here where it would be for whoever looks at ACCESSED bits of its size (at 5 of
+//! 40: from six requests in a window on), but that requests which a cache answers reach no controller, and
+//! prefetched ones do. A verdict stands until the block is watched again; one never watched has no samples.
+
+mod aim;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tierscope_core::{
+    Counters, ErrorKind, Instrument, PAGE_SIZE, Ports, Range, Result, RuleId, Setting, Snapshot,
+    SpaceId, Step, Time,
+};
+
+use crate::areas::refresh;
+use crate::checks::{intervals, refuse};
+use crate::spots::{Spot, regions};
+use aim::{Aim, Hand, STATES, Watch};
+
+/// Settings of the instrument.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Bytes told apart: a power of two, a page at least.
+    pub granularity: u64,
+    /// Pipelines that it takes, at most: fewer where there are fewer.
+    pub pipelines: usize,
+    /// The interval that a hit is for.
+    pub sampling: Duration,
+    /// Time from one snapshot to the next, for which a block is watched.
+    pub window: Duration,
+    /// Time after which mappings are read anew.
+    pub update: Duration,
+    /// Time after which physical addresses are, even if no mapping changed: pages move.
+    pub frames: Duration,
+}
+
+/// Blocks of 2 MiB; the eight pipelines of the paper's largest deployment. How long physical addresses are
+/// taken to hold is assumed: reading them costs as much as a scan of all entries, 8 ns each.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            granularity: 2 << 20,
+            pipelines: 8,
+            sampling: Duration::from_millis(5),
+            window: Duration::from_millis(200),
+            update: Duration::from_secs(1),
+            frames: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Config {
+    /// Checks that the settings make sense together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`], naming the setting.
+    pub fn check(&self) -> Result<()> {
+        if !self.granularity.is_power_of_two() || self.granularity < PAGE_SIZE {
+            let cause =
+                format!("{} bytes are no power of two of a page and more", self.granularity);
+            return refuse("granularity", cause, "try 2097152");
+        }
+        if self.pipelines == 0 {
+            return refuse("pipelines", "nothing counts without one", "try 8");
+        }
+        intervals(self.sampling, self.window, 1)
+    }
+
+    /// Intervals of a window.
+    fn samples(&self) -> u32 {
+        u32::try_from(self.window.as_nanos() / self.sampling.as_nanos()).unwrap_or(u32::MAX)
+    }
+
+    fn shift(&self) -> u8 {
+        self.granularity.trailing_zeros() as u8
+    }
+}
+
+/// What is known of a block of the target's addresses.
+#[derive(Clone, Copy, Debug)]
+struct Verdict {
+    hits: f32,
+    /// Window in which it last began or ceased to be requested.
+    turned: u32,
+}
+
+/// The instrument.
+#[derive(Debug)]
+pub struct Nemo {
+    config: Config,
+    /// Pipelines that there is room for, as far as known.
+    room: usize,
+    areas: Vec<Range>,
+    blocks: BTreeMap<(SpaceId, u64), Verdict>,
+    watches: Vec<Watch>,
+    aim: Aim,
+    hand: Hand,
+    window_start: Option<Time>,
+    windows: u32,
+    next_update: Time,
+    /// When physical addresses are read anew.
+    next_frames: Time,
+    states: Vec<u64>,
+}
+
+impl Nemo {
+    /// The instrument with these settings.
+    ///
+    /// # Errors
+    /// As [`Config::check`].
+    pub fn new(config: Config) -> Result<Self> {
+        config.check()?;
+        Ok(Self {
+            room: config.pipelines,
+            areas: Vec::new(),
+            blocks: BTreeMap::new(),
+            watches: Vec::new(),
+            aim: Aim::default(),
+            hand: Hand::default(),
+            window_start: None,
+            windows: 0,
+            next_update: Time(0),
+            next_frames: Time(0),
+            states: Vec::new(),
+            config,
+        })
+    }
+
+    fn begin_window(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        let now = ports.now();
+        let update = self.config.update;
+        if let Some(areas) = refresh(ports, &mut self.next_update, update, usize::MAX)?
+            && areas != self.areas
+        {
+            let bytes = self.config.granularity;
+            self.blocks.retain(|(space, start), _| is_mapped(&areas, *space, *start, bytes));
+            self.areas = areas;
+            self.next_frames = now;
+        }
+        // What is watched goes on being watched, unless it may have moved or others wait.
+        if now >= self.next_frames || !self.aim.is_all {
+            self.watch_next(ports)?;
+            self.next_frames = now + self.config.frames;
+        }
+        self.window_start = Some(ports.now());
+        Ok(())
+    }
+
+    /// Watches the blocks from the hand on, as many as there is room for.
+    fn watch_next(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        loop {
+            let aim = self.hand.aim(ports, &self.areas, &self.config, self.room)?;
+            let counters = ports.counters()?;
+            match aim::watch(counters, &mut self.watches, &aim, self.config.shift()) {
+                Ok(()) => {
+                    self.hand.go_on(&aim);
+                    self.aim = aim;
+                    return Ok(());
+                }
+                // Fewer pipelines than asked for: others have some.
+                Err(error)
+                    if error.kind() == ErrorKind::Missing
+                        && (1..self.room).contains(&self.watches.len()) =>
+                {
+                    self.room = self.watches.len();
+                    forget(counters, &mut self.watches)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads what was counted in the window: requests of each block of the target's.
+    fn read(&mut self, ports: &mut dyn Ports) -> Result<BTreeMap<(SpaceId, u64), f64>> {
+        let mut requests = BTreeMap::new();
+        let counters = ports.counters()?;
+        for watch in &self.watches {
+            self.states.clear();
+            self.states.resize(watch.reach(), 0);
+            counters.read(watch.rule, &mut self.states)?;
+            for (state, count) in self.states.iter().enumerate().filter(|(_, count)| **count > 0) {
+                let key = watch.first + state as u64;
+                for (block, share) in self.aim.shares(key) {
+                    *requests.entry(block).or_default() += *count as f64 * share;
+                }
+            }
+        }
+        Ok(requests)
+    }
+
+    fn judge(&mut self, requests: &BTreeMap<(SpaceId, u64), f64>) {
+        let (samples, window) = (f64::from(self.config.samples()), self.windows);
+        for block in &self.aim.blocks {
+            let count = requests.get(block).copied().unwrap_or(0.0);
+            let hits = (samples * -(-count / samples).exp_m1()) as f32;
+            let verdict =
+                self.blocks.entry(*block).or_insert(Verdict { hits: -1.0, turned: window });
+            if (hits > 0.0) != (verdict.hits > 0.0) {
+                verdict.turned = window;
+            }
+            verdict.hits = hits;
+        }
+    }
+
+    fn close_window(&mut self, ports: &mut dyn Ports, start: Time, end: Time) -> Result<Snapshot> {
+        let requests = self.read(ports)?;
+        self.windows += 1;
+        self.judge(&requests);
+        let (samples, window, bytes) =
+            (self.config.samples(), self.windows, self.config.granularity);
+        let spot = |((space, start), verdict): (&(SpaceId, u64), &Verdict)| Spot {
+            range: Range::new(*space, *start, start + bytes),
+            hits: verdict.hits,
+            samples,
+            age: window - verdict.turned,
+        };
+        let rest = |range| Spot { range, hits: 0.0, samples: 0, age: 0 };
+        let regions = regions(&self.areas, self.blocks.iter().map(spot), rest);
+        Ok(Snapshot { start, end, samples, regions })
+    }
+}
+
+/// Gives all pipelines back.
+fn forget(counters: &mut dyn Counters, watches: &mut Vec<Watch>) -> Result<()> {
+    watches.drain(..).map(|watch| watch.rule).try_for_each(|rule: RuleId| counters.unregister(rule))
+}
+
+fn is_mapped(areas: &[Range], space: SpaceId, start: u64, bytes: u64) -> bool {
+    let next = areas.partition_point(|area| (area.space, area.end) <= (space, start));
+    let block = Range::new(space, start, start + bytes);
+    areas.get(next).is_some_and(|area| area.intersect(&block).is_some())
+}
+
+impl Instrument for Nemo {
+    fn name(&self) -> &'static str {
+        "nemo"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let config = &self.config;
+        let setting = |name, value: String| Setting { name, value };
+        vec![
+            setting("granularity", config.granularity.to_string()),
+            setting("pipelines", config.pipelines.to_string()),
+            setting("states", STATES.to_string()),
+            setting("sampling", format!("{:?}", config.sampling)),
+            setting("window", format!("{:?}", config.window)),
+            setting("update", format!("{:?}", config.update)),
+            setting("frames", format!("{:?}", config.frames)),
+        ]
+    }
+
+    fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
+        let now = ports.now();
+        let mut snapshot = None;
+        match self.window_start {
+            None => self.begin_window(ports)?,
+            Some(start) if now < start + self.config.window => {}
+            Some(start) => {
+                snapshot = Some(self.close_window(ports, start, now)?);
+                self.begin_window(ports)?;
+            }
+        }
+        let start = self.window_start.expect("begun above");
+        Ok(Step { wake: start + self.config.window, snapshot })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absurd_settings_are_refused() {
+        let bad = |config: Config| config.check().expect_err("it makes no sense").to_string();
+        assert!(bad(Config { granularity: 5000, ..Config::default() }).contains("granularity"));
+        assert!(bad(Config { granularity: 2048, ..Config::default() }).contains("granularity"));
+        assert!(bad(Config { pipelines: 0, ..Config::default() }).contains("pipelines"));
+        assert!(bad(Config { sampling: Duration::ZERO, ..Config::default() }).contains("sampling"));
+        assert!(bad(Config { window: Duration::ZERO, ..Config::default() }).contains("window"));
+    }
+
+    // 40 samples: six requests are 5.57 hits, five 4.70; a thousand are all 40.
+    #[test]
+    fn six_requests_in_a_window_are_hot() {
+        let mut nemo = Nemo::new(Config::default()).unwrap();
+        nemo.aim.blocks = [(SpaceId(0), 0)].into();
+        let mut hits = |count: f64| {
+            nemo.judge(&BTreeMap::from([((SpaceId(0), 0), count)]));
+            nemo.blocks[&(SpaceId(0), 0)].hits
+        };
+        let (five, six, all) = (hits(5.0), hits(6.0), hits(1000.0));
+        assert!((five - 4.70).abs() < 0.01 && (six - 5.57).abs() < 0.01, "{five} {six}");
+        assert!((all - 40.0).abs() < 1e-3, "{all}");
+        assert_eq!(hits(0.0), 0.0);
+    }
+}

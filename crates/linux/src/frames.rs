@@ -1,0 +1,96 @@
+//! Physical addresses of a process's memory, from its page map.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use tierscope_core::{Error, ErrorKind, Framed, PAGE_SHIFT, Range, Result};
+
+/// Entries that are read at a time: those of 32 MiB.
+const ENTRIES: u64 = 8192;
+/// Documentation/admin-guide/mm/pagemap.rst: present; the frame's number.
+const PRESENT: u64 = 1 << 63;
+const FRAME: u64 = (1 << 55) - 1;
+
+/// Appends what of `range` is in memory, by the page map of process `pid` below `proc` (`/proc`). A
+/// process that has ended has none.
+///
+/// # Errors
+/// Frame numbers are only told to whoever may know them.
+pub(crate) fn of_process(
+    proc: &Path,
+    pid: u32,
+    range: &Range,
+    out: &mut Vec<Framed>,
+) -> Result<()> {
+    let path = proc.join(pid.to_string()).join("pagemap");
+    let Ok(map) = File::open(&path) else { return Ok(()) };
+    let (mut page, end) = (range.start >> PAGE_SHIFT, range.end.div_ceil(1 << PAGE_SHIFT));
+    let mut bytes = vec![0; (ENTRIES * 8) as usize];
+    while page < end {
+        let count = (end - page).min(ENTRIES);
+        let entries = &mut bytes[..(count * 8) as usize];
+        // Special mappings have no entries; a process that ended meanwhile has none at all.
+        if map.read_exact_at(entries, page * 8).is_err() {
+            return Ok(());
+        }
+        for (number, entry) in (page..).zip(entries.chunks_exact(8)) {
+            let entry = u64::from_le_bytes(entry.try_into().unwrap_or_default());
+            if entry & PRESENT == 0 {
+                continue;
+            }
+            let frame = entry & FRAME;
+            if frame == 0 {
+                return Err(hidden(&path));
+            }
+            let range = Range::new(range.space, number << PAGE_SHIFT, (number + 1) << PAGE_SHIFT);
+            Framed { range, frame: frame << PAGE_SHIFT }.append_to(out);
+        }
+        page += count;
+    }
+    Ok(())
+}
+
+fn hidden(path: &Path) -> Error {
+    Error::new(ErrorKind::Permission, "cannot tell where memory lies physically")
+        .cause(format!("{} hides frame numbers", path.display()))
+        .remedy("run as root: CAP_SYS_ADMIN is needed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use tierscope_core::SpaceId;
+
+    /// Process 7, whose pages from the second one on have these entries.
+    fn found(entries: &[u64], pages: (u64, u64)) -> Result<Vec<(u64, u64, u64)>> {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("7")).unwrap();
+        let bytes = [0; 2].iter().chain(entries).flat_map(|entry| entry.to_le_bytes());
+        fs::write(root.path().join("7/pagemap"), bytes.collect::<Vec<u8>>()).unwrap();
+        let range = Range::new(SpaceId(3), pages.0 << 12, pages.1 << 12);
+        let mut out = Vec::new();
+        of_process(root.path(), 7, &range, &mut out)?;
+        assert!(out.iter().all(|piece| piece.range.space == SpaceId(3)));
+        let told = |p: &Framed| (p.range.start >> 12, p.range.end >> 12, p.frame >> 12);
+        Ok(out.iter().map(told).collect())
+    }
+
+    // Pages 2 and 3 follow each other both ways, 4 is absent, 5 lies elsewhere.
+    #[test]
+    fn pages_in_a_row_are_one_piece() {
+        let entries = [PRESENT | 8, PRESENT | 9, 5, PRESENT | 2];
+        assert_eq!(found(&entries, (2, 6)), Ok(vec![(2, 4, 8), (5, 6, 2)]));
+        assert_eq!(found(&entries, (3, 5)), Ok(vec![(3, 4, 9)]));
+        assert_eq!(found(&entries, (2, 600)), Ok(vec![]), "beyond what the file holds");
+        let gone = of_process(Path::new("/nowhere"), 7, &Range::default(), &mut Vec::new());
+        assert_eq!(gone, Ok(()));
+    }
+
+    #[test]
+    fn hidden_frame_numbers_are_told() {
+        let error = found(&[PRESENT], (2, 3)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Permission);
+    }
+}

@@ -1,0 +1,358 @@
+//! Counters in the memory controller, told from the densities.
+//!
+//! What a rule counts in a region of physical memory is a Poisson count of the requests that the caches
+//! let through there: lines read, prefetched ones included, and lines written back (`hits.rs`). Which
+//! rules fit, what software does with registers and what that costs is up to the controllers themselves
+//! ([`Machine::with_telemetry`]), whose bus stays silent.
+//!
+//! Physical addresses are made up: each tier has an address space of its own, in which memory lies as it
+//! does in the target's. What moves from tier to tier while it is watched counts by where it is when it is
+//! looked at.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use tierscope_core::{
+    BusObserver, Counters, Error, ErrorKind, Framed, Frames, Key, Level, Missing, Notice, Operand,
+    Operator, PAGE_SHIFT, Range, Result, Rule, RuleId, Tier,
+};
+
+use super::hash::{draw, unit};
+use super::hits::Hits;
+use super::machine::Machine;
+use super::world::SPACE;
+
+/// log2 of the bytes that a tier's physical addresses are apart.
+const TIER_SHIFT: u32 = 44;
+
+/// The controllers, and what was asked of them.
+pub(super) struct Telemetry {
+    controllers: Box<dyn BusObserver>,
+    rules: BTreeMap<RuleId, Counting>,
+    key: u64,
+}
+
+impl fmt::Debug for Telemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Telemetry").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+impl Telemetry {
+    /// Whoever asks for them found that they are there.
+    fn counters(&mut self) -> &mut dyn Counters {
+        self.controllers.counters().expect("they were looked at when they were attached")
+    }
+}
+
+/// A rule, and what it counted.
+#[derive(Clone, Debug)]
+struct Counting {
+    rule: Rule,
+    /// By key: the first state, and until when its requests are in the sums.
+    entries: BTreeMap<u64, (u32, u64)>,
+    sums: HashMap<u32, u64>,
+}
+
+impl Machine {
+    /// Controllers that watch the memory of [`Machine::physical`].
+    ///
+    /// # Errors
+    /// They have no counters.
+    pub fn with_telemetry(mut self, mut controllers: Box<dyn BusObserver>) -> Result<Self> {
+        if controllers.counters().is_none() {
+            return Err(Error::new(ErrorKind::Usage, "what listens there has no counters"));
+        }
+        if self.physical().iter().any(|(start, end)| end - start > 1 << TIER_SHIFT) {
+            return Err(Error::new(ErrorKind::Missing, "this memory cannot be counted")
+                .cause("it lies over more than 16 TiB of addresses")
+                .remedy("make the workload smaller"));
+        }
+        let key = draw(self.config.seed, u64::from(u32::MAX) + 1);
+        self.telemetry = Some(Telemetry { controllers, rules: BTreeMap::new(), key });
+        Ok(self)
+    }
+
+    /// The physical addresses of each tier, the fastest first.
+    #[must_use]
+    pub fn physical(&self) -> Vec<(u64, u64)> {
+        let last = self.world.mappings.mappings.iter().map(|mapping| mapping.range.end).max();
+        let bytes = last.unwrap_or(0).next_multiple_of(Level::PMD.entry_bytes()) - self.origin();
+        let tiers = self.config.hardware.tiers.len() as u64;
+        (0..tiers).map(|tier| (tier << TIER_SHIFT, (tier << TIER_SHIFT) + bytes)).collect()
+    }
+
+    /// The address that physical ones begin with.
+    fn origin(&self) -> u64 {
+        self.config.first & !(Level::PMD.entry_bytes() - 1)
+    }
+
+    /// The physical address of an address in a tier.
+    pub(super) fn frame(&self, at: u64, tier: Tier) -> u64 {
+        (u64::from(tier.0) << TIER_SHIFT) + (at - self.origin())
+    }
+
+    /// Requests that are expected within `from..to` to physical memory `start..end`, which is one tier's.
+    fn expected(
+        &mut self,
+        each: impl Fn(&Hits) -> f64,
+        start: u64,
+        end: u64,
+        times: (u64, u64),
+    ) -> f64 {
+        let (tier, at) = ((start >> TIER_SHIFT) as usize, start & ((1 << TIER_SHIFT) - 1));
+        let at = at + self.origin();
+        let range = Range::new(SPACE, at, at + (end - start));
+        let pages = self.world.places.pages(&range);
+        let (here, all) = (pages.get(tier).copied().unwrap_or(0), pages.iter().sum::<u64>());
+        if here == 0 {
+            return 0.0;
+        }
+        let mut sum = 0.0;
+        let _ = self.world.profiles(times, |profile, (from, to)| {
+            for strand in profile.overlapping(range) {
+                let part = strand.range.intersect(&range).map_or(0, |part| part.bytes());
+                let lines = strand.rate * each(&strand.hits_of) * (to - from) as f64 / 1e9;
+                sum += lines * part as f64 / strand.range.bytes() as f64;
+            }
+            std::ops::ControlFlow::Continue(())
+        });
+        sum * here as f64 / all as f64
+    }
+
+    /// Adds what came up to now for a key of a rule.
+    fn settle_entry(&mut self, telemetry: &mut Telemetry, id: RuleId, key: u64) {
+        let now = self.now.0;
+        let Some(counting) = telemetry.rules.get_mut(&id) else { return };
+        let rule = counting.rule;
+        let Some((base, since)) = counting.entries.get_mut(&key) else { return };
+        let (base, from) = (*base, std::mem::replace(since, now));
+        let Operand::Constant(step) = rule.update.1 else { return };
+        let region = 1u64 << rule.key.shift;
+        let spans = rule.states_per_key();
+        for state in 0..spans {
+            let size = region / spans;
+            let start = (key * region + state * size).max(rule.filter.start);
+            let end = (key * region + (state + 1) * size).min(rule.filter.end);
+            if start >= end || from >= now {
+                continue;
+            }
+            let of = |hits: &Hits| match rule.filter.kind {
+                tierscope_core::RequestKind::Read => hits.reads,
+                tierscope_core::RequestKind::Write => hits.writebacks,
+                tierscope_core::RequestKind::All => hits.reads + hits.writebacks,
+            };
+            let mean = self.expected(of, start, end, (from, now));
+            let count = poisson(mean, draw(draw(telemetry.key, start), from));
+            if count > 0 {
+                *counting.sums.entry(base + state as u32).or_default() += count * step;
+            }
+        }
+    }
+
+    fn settle_rule(&mut self, telemetry: &mut Telemetry, id: RuleId) {
+        let keys: Vec<u64> = match telemetry.rules.get(&id) {
+            Some(counting) => counting.entries.keys().copied().collect(),
+            None => Vec::new(),
+        };
+        keys.into_iter().for_each(|key| self.settle_entry(telemetry, id, key));
+    }
+
+    /// What software did with the registers since they were looked at last.
+    pub(super) fn charge_registers(&mut self) {
+        let Some(telemetry) = &mut self.telemetry else { return };
+        let done = telemetry.controllers.take_work();
+        let costs = &self.config.costs.registers;
+        let time = done.writes * costs.write_ns + done.lines * costs.line_ns;
+        if time > 0 {
+            self.spend(time);
+        }
+    }
+
+    /// Whether there are counters.
+    ///
+    /// # Errors
+    /// None are attached.
+    pub(super) fn check_telemetry(&self) -> Result<(), Missing> {
+        match self.telemetry {
+            Some(_) => Ok(()),
+            None => Err(Missing {
+                port: "counters",
+                cause: "no telemetry was attached to this machine's memory".into(),
+                remedy: "attach some, as `nemo` does".into(),
+            }),
+        }
+    }
+
+    fn with<R>(&mut self, act: impl FnOnce(&mut Self, &mut Telemetry) -> Result<R>) -> Result<R> {
+        self.check_telemetry()?;
+        let mut telemetry = self.telemetry.take().expect("just found");
+        let result = act(self, &mut telemetry);
+        self.telemetry = Some(telemetry);
+        result
+    }
+}
+
+/// A Poisson count of that mean: by inversion; from 30 on by the normal law, which is off by less than
+/// its rounding there.
+fn poisson(mean: f64, bits: u64) -> u64 {
+    if mean <= 0.0 {
+        return 0;
+    }
+    if mean >= 30.0 {
+        let (angle, length) = (unit(bits), unit(draw(bits, 0)).max(f64::MIN_POSITIVE));
+        let normal = (-2.0 * length.ln()).sqrt() * (std::f64::consts::TAU * angle).cos();
+        return (mean + mean.sqrt() * normal).round().max(0.0) as u64;
+    }
+    let (at, mut term, mut count) = (unit(bits), (-mean).exp(), 0);
+    let mut sum = term;
+    while sum <= at && count < 1000 {
+        count += 1;
+        term *= mean / count as f64;
+        sum += term;
+    }
+    count
+}
+
+/// Whether densities can tell what a rule counts: requests of regions, told apart by address alone.
+fn check(rule: &Rule) -> Result<()> {
+    let refuse = |field: &str, cause: &str| {
+        Err(Error::new(ErrorKind::Missing, format!("telemetry refused at `{field}`"))
+            .cause(format!("a machine of densities {cause}"))
+            .remedy("simulate it exactly"))
+    };
+    if rule.key.mask != Key::ALL_MEMORY {
+        return refuse("key.mask", "counts whole regions only");
+    }
+    let region = 1u64 << rule.key.shift;
+    if rule.offset.mask != 0 && rule.offset.mask != region - 1 {
+        return refuse("offset.mask", "divides regions evenly or not at all");
+    }
+    if rule.update.0 != Operator::Add || !matches!(rule.update.1, Operand::Constant(_)) {
+        return refuse("update", "adds a constant for each request, and knows nothing of it");
+    }
+    if rule.notify.is_some() {
+        return refuse("notify", "looks at counters when it is asked for them");
+    }
+    Ok(())
+}
+
+impl Counters for Machine {
+    fn register(&mut self, rule: &Rule) -> Result<RuleId> {
+        self.add(rule, |counters| counters.register(rule))
+    }
+
+    fn register_states(&mut self, rule: &Rule, states: u64) -> Result<RuleId> {
+        self.add(rule, |counters| counters.register_states(rule, states))
+    }
+
+    fn unregister(&mut self, rule: RuleId) -> Result<()> {
+        self.with(|_, telemetry| {
+            telemetry.counters().unregister(rule)?;
+            telemetry.rules.remove(&rule);
+            Ok(())
+        })
+    }
+
+    fn sees(&self) -> Vec<(u64, u64)> {
+        self.physical()
+    }
+
+    fn translate(&mut self, rule: RuleId, key: u64, index: Option<u32>) -> Result<()> {
+        self.with(|machine, telemetry| {
+            telemetry.counters().translate(rule, key, index)?;
+            machine.settle_entry(telemetry, rule, key);
+            let now = machine.now.0;
+            if let Some(counting) = telemetry.rules.get_mut(&rule) {
+                match index {
+                    Some(index) => counting.entries.insert(key, (index, now)),
+                    None => counting.entries.remove(&key),
+                };
+            }
+            Ok(())
+        })
+    }
+
+    fn read(&mut self, rule: RuleId, out: &mut [u64]) -> Result<()> {
+        self.with(|machine, telemetry| {
+            // The start values come from there, as does the work.
+            telemetry.counters().read(rule, out)?;
+            machine.settle_rule(telemetry, rule);
+            let Some(counting) = telemetry.rules.get_mut(&rule) else { return Ok(()) };
+            for (state, out) in (0..).zip(out) {
+                let Some(sum) = counting.sums.get(&state) else { continue };
+                let value = out.wrapping_add(*sum);
+                let after = counting.rule.on_read.after(value, tierscope_core::Cell::WORD);
+                counting.sums.insert(state, after.wrapping_sub(*out));
+                *out = value;
+            }
+            counting.sums.retain(|_, sum| *sum > 0);
+            Ok(())
+        })
+    }
+
+    fn notifications(&mut self, _: &mut Vec<Notice>) {}
+}
+
+impl Machine {
+    fn add(
+        &mut self,
+        rule: &Rule,
+        register: impl FnOnce(&mut dyn Counters) -> Result<RuleId>,
+    ) -> Result<RuleId> {
+        check(rule)?;
+        self.with(|_, telemetry| {
+            let id = register(telemetry.counters())?;
+            let (entries, sums) = (BTreeMap::new(), HashMap::new());
+            telemetry.rules.insert(id, Counting { rule: *rule, entries, sums });
+            Ok(id)
+        })
+    }
+}
+
+/// Costs what a scan of as many entries costs, one for each page.
+impl Frames for Machine {
+    fn locate(&mut self, range: &Range, out: &mut Vec<Framed>) -> Result<()> {
+        if range.space != SPACE {
+            return Ok(());
+        }
+        let mut pages = 0;
+        let runs = self.world.places.runs((range.start >> PAGE_SHIFT, range.end >> PAGE_SHIFT));
+        for (from, to, rule) in runs {
+            pages += to - from;
+            let piece = |from: u64, to: u64, tier: Tier| {
+                let range = Range::new(SPACE, from << PAGE_SHIFT, to << PAGE_SHIFT);
+                Framed { range, frame: self.frame(range.start, tier) }
+            };
+            match rule[..] {
+                [tier] => piece(from, to, tier).append_to(out),
+                _ => (from..to).for_each(|page| {
+                    let tier = rule[(page % rule.len() as u64) as usize];
+                    piece(page, page + 1, tier).append_to(out);
+                }),
+            }
+        }
+        let entries = if self.config.huge { pages.div_ceil(Level::FANOUT) } else { pages };
+        let costs = &self.config.costs.access_bits;
+        self.spend(costs.call_ns + entries * costs.entry_ns);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // 10^5 draws: means of 0.2, 6 and 400 within six sigma, and variances within 3 %.
+    #[test]
+    fn counts_follow_the_law() {
+        for mean in [0.2, 6.0, 400.0] {
+            let counts: Vec<f64> = (0..100_000).map(|n| poisson(mean, draw(5, n)) as f64).collect();
+            let found = counts.iter().sum::<f64>() / 1e5;
+            let variance = counts.iter().map(|n| (n - found).powi(2)).sum::<f64>() / 1e5;
+            assert!((found - mean).abs() < 6.0 * (mean / 1e5).sqrt(), "{mean}: {found}");
+            assert!((variance / mean - 1.0).abs() < 0.03, "{mean}: {variance}");
+        }
+        assert_eq!(poisson(0.0, 7), 0);
+    }
+}
