@@ -6,6 +6,7 @@
 mod experiment;
 mod page;
 pub(crate) mod placement;
+mod ptat;
 mod sensitivity;
 mod verdict;
 
@@ -33,8 +34,8 @@ const BAR: f64 = 0.9;
 /// Flags of `tierscope reproduce`.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Experiments to run, or `placement` for all on policies, which take many minutes; all those on
-    /// telemetry unless told
+    /// Experiments to run, or `placement` for all on policies, which take many minutes, or `ptat` and perhaps names for those on
+    /// TLB misses, which have a page of their own; all those on telemetry unless told
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 
@@ -112,6 +113,9 @@ impl Planned {
 /// An unknown experiment; a file that cannot be read or written; [`ErrorKind::Data`] if a page to
 /// check is not current.
 pub fn run(args: &ReproduceArgs) -> Result<()> {
+    if args.experiments.first().is_some_and(|name| name == ptat::GROUP) {
+        return ptat::reproduce(args, &args.experiments[1..]);
+    }
     let (placing, watching): (Vec<String>, Vec<String>) =
         args.experiments.iter().cloned().partition(|name| placement::knows(name));
     if !placing.is_empty() {
