@@ -77,8 +77,12 @@ bench-trace: build ## traces: readers, a bus monitor's captures, recording besid
 	@scripts/setup.sh bench
 	@$(LAB) bench trace
 
+test-spark: build ## many machines' TLB misses, merged by Spark, beside our own parser (installs PySpark into target/venv)
+	@scripts/setup.sh spark
+	@scripts/test-spark $(TARGET)
+
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim bench-machine bench-count bench-place bench-trace install uninstall deb clean
+.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim bench-machine bench-count bench-place bench-trace test-spark install uninstall deb clean
 .DEFAULT_GOAL := help

@@ -34,7 +34,13 @@ peers=(
     valgrind:valgrind
     python3:python3-minimal
 )
+# Only what a Spark job in local mode takes: `setup.sh spark`.
+spark=(
+    java:default-jre-headless
+    /usr/share/doc/python3-venv:python3-venv
+)
 [ "${1:-}" = bench ] && needs+=("${peers[@]}")
+[ "${1:-}" = spark ] && needs+=("${spark[@]}")
 # The oldest Rust that builds tierscope; Debian 12 has a newer one for its browsers.
 rust_minor=88
 rust_packages=(rustc-web cargo-web rust-web-clippy rustfmt-web)

@@ -13,7 +13,7 @@ use crate::chapters::{self, Chapter, Desk, number, text, tierscope};
 use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::kernels::Matrix;
-use crate::machine::bench::{FAST_PLUGIN, fast_plugin};
+use crate::machine::bench::{FAST_PLUGIN, boot, fast_plugin};
 use crate::paths;
 
 const CHAPTERS: &[Chapter] = &[
@@ -21,6 +21,7 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "capture", measure: captures },
     Chapter { name: "promise", measure: promise },
     Chapter { name: "record", measure: record },
+    Chapter { name: "advice", measure: advice },
 ];
 
 /// Measures the chapters that are not in the file yet; `only`: whose name contains this.
@@ -130,6 +131,69 @@ fn promise(desk: &Desk<'_>) -> Result<Vec<Row>> {
         rows.push(row(what, off, "share", Bar::Most(0.1), &command));
     }
     Ok(rows)
+}
+
+/// A real program's walks in the instrumented virtual machine, as a capture: the report of the process that had most of them, and its
+/// walks.
+fn walked(desk: &Desk<'_>, huge: bool) -> Result<(Value, f64)> {
+    let label = if huge { "-huge" } else { "-small" };
+    let out = boot(desk, "thp", label, |scenario| {
+        scenario.set.insert("huge".into(), i64::from(huge).into());
+        Ok(())
+    })?;
+    let made = fs::read_to_string(out.join("thp.json")).at("thp.json")?;
+    let made: Value = serde_json::from_str(made.trim()).map_err(broken)?;
+    let pages = number(&made, "/huge_pages")?;
+    if (pages > 0.0) != huge {
+        return Err(broken(format!("{pages} pages of 2 MiB were made, huge = {huge}")));
+    }
+    let capture = desk.work.join(format!("thp{label}"));
+    let _ = fs::remove_dir_all(&capture);
+    let files = (0..2).map(|cpu| out.join(format!("tlb-{cpu}.bin"))).filter(|path| path.exists());
+    let files: Vec<String> = files.map(|path| path.display().to_string()).collect();
+    let mut line = vec!["tlb", "import", "--no-kernel", "-o", text(&capture)?];
+    line.extend(files.iter().map(String::as_str));
+    capture_of(&line)?;
+    let machine = ["--machine", "qemu-two-tiers", "--top", "1000", "--json"];
+    let report = told(&[&["tlb", "report", text(&capture)?][..], &machine].concat())?;
+    let _ = fs::remove_dir_all(&capture);
+    let mut by_process = std::collections::BTreeMap::<u64, f64>::new();
+    for object in report["objects"].as_array().into_iter().flatten() {
+        let pid = object["pid"].as_u64().unwrap_or(0);
+        *by_process.entry(pid).or_default() += object["misses"].as_f64().unwrap_or(0.0);
+    }
+    let most = by_process.values().copied().fold(0.0, f64::max);
+    Ok((report, most))
+}
+
+/// Runs a command of ours that prints nothing of interest.
+fn capture_of(words: &[&str]) -> Result<()> {
+    capture(Command::new(tierscope()?).args(words).current_dir(paths::root())).map(drop)
+}
+
+/// What pages of 2 MiB are said to save a real program, and what they do once it asks for them.
+fn advice(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let (report, small) = walked(desk, false)?;
+    let (_, large) = walked(desk, true)?;
+    let advice = report["larger_pages"].as_array().cloned().unwrap_or_default();
+    let of_2m = advice.iter().filter(|advice| advice["pages"] == "2M");
+    let promised: f64 = of_2m.filter_map(|advice| advice["misses_saved"].as_f64()).sum();
+    let kept = small - large;
+    let command =
+        "lab run thp [--set huge=1]; tierscope tlb import, tlb report --machine qemu-two-tiers";
+    let of = |what: &str| format!("advice: sort in the instrumented virtual machine: {what}");
+    Ok(vec![
+        row(of("walks, pages of 4 KiB"), small, "walks", Bar::None, command),
+        row(of("walks, as it asks for pages of 2 MiB"), large, "walks", Bar::None, command),
+        row(of("walks promised to go"), promised, "walks", Bar::None, command),
+        row(
+            of("promised off kept"),
+            (promised / kept - 1.0).abs(),
+            "share",
+            Bar::Most(0.1),
+            command,
+        ),
+    ])
 }
 
 /// What runs from its beginning to its end.

@@ -166,6 +166,40 @@ fn what_is_promised_is_kept() {
     assert!((promised / kept - 1.0).abs() < 0.1, "{promised} {kept}");
 }
 
+/// Sends SIGINT once a program has written something under that name, in whatever directory it keeps it until it is whole.
+fn interrupt_once_it_writes(child: &mut std::process::Child, dir: &Path, name: &str) {
+    let holds = |path: &Path| {
+        let there = |at: &Path| fs::metadata(at).is_ok_and(|file| file.len() > 100_000);
+        there(&path.join(name)) || there(path)
+    };
+    while !fs::read_dir(dir).unwrap().flatten().any(|entry| holds(&entry.path())) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::yield_now();
+    }
+    // SAFETY: a signal to a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+}
+
+// An hour of simulated time that nobody waits for: what was captured until Ctrl-C is a whole capture.
+#[test]
+fn ctrl_c_leaves_a_whole_capture() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("long.toml");
+    let text = fs::read_to_string(experiment(dir.path(), "4K")).unwrap();
+    let text = text.replace("time = \"1s\"", "time = \"3600s\"").replace("updates=1", "updates=1000000");
+    fs::write(&file, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
+    let out = dir.path().join("out");
+    fs::create_dir(&out).unwrap();
+    command.args(["tlb", "capture"]).arg(&file).arg("-o").arg(out.join("c")).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    interrupt_once_it_writes(&mut child, &out, "board-0.bus");
+    assert!(child.wait().unwrap().success());
+    let report = json(&["report", "out/c"], dir.path());
+    assert_eq!(report["capture"]["exact"], true, "{:#}", report["capture"]);
+    assert!(report["misses"].as_f64().unwrap() > 1000.0);
+}
+
 #[test]
 fn a_damaged_capture_is_told_and_used() {
     let dir = tempfile::tempdir().unwrap();
@@ -173,7 +207,8 @@ fn a_damaged_capture_is_told_and_used() {
     tlb(&["capture", &file, "-o", "c", "--time", "20ms", "--boards", "1"], dir.path(), 0);
     let whole = json(&["report", "c", "--csv", "pages.csv"], dir.path());
     let text = fs::read_to_string(dir.path().join("pages.csv")).unwrap();
-    assert!(text.starts_with("pid,address,bytes,exact,mean,mixed\n1,0x"), "{}", &text[..60]);
+    let head = "pid,address,bytes,exact,mean,mixed,made_writable,made_read_only\n1,0x";
+    assert!(text.starts_with(head), "{}", &text[..80]);
     let board = dir.path().join("c/board-0.bus");
     let bytes = fs::read(&board).unwrap();
     fs::write(&board, &bytes[..bytes.len() / 2]).unwrap();
@@ -187,6 +222,50 @@ fn a_damaged_capture_is_told_and_used() {
     assert!(String::from_utf8_lossy(&again.stderr).contains("c"));
     let error = tlb(&["report", "c/dump.ptat"], dir.path(), 9);
     assert!(String::from_utf8_lossy(&error.stderr).contains("name the directory"));
+}
+
+// Tables of two machines in one directory; what they hold is compared with ours by `make test-spark`.
+#[test]
+fn machines_share_a_directory_of_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = experiment(dir.path(), "4K");
+    tlb(&["capture", &file, "-o", "c", "--time", "20ms"], dir.path(), 0);
+    for host in ["alpha", "beta"] {
+        tlb(&["report", "c", "--parquet", "tables", "--host", host], dir.path(), 0);
+        for table in ["misses", "settled", "owners", "pages", "objects"] {
+            let part = dir.path().join(format!("tables/{table}/machine={host}/part-0.parquet"));
+            let bytes = fs::read(&part).unwrap();
+            assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"), "{}", part.display());
+        }
+    }
+    let said =
+        |arguments: &[&str]| String::from_utf8(tlb(arguments, dir.path(), 2).stderr).unwrap();
+    let again = said(&["report", "c", "--parquet", "tables", "--host", "beta"]);
+    assert!(again.contains("it is there already"), "{again}");
+    assert!(said(&["report", "c", "--parquet", "tables"]).contains("--host"));
+    assert!(said(&["report", "c", "--parquet", "tables", "--host", "../x"]).contains("machine"));
+    recorded(&dir.path().join("t.trace"));
+    tlb(&["report", "t.trace", "--parquet", "tables", "--host", "gamma"], dir.path(), 0);
+    assert!(dir.path().join("tables/objects/machine=gamma/part-0.parquet").exists());
+    assert!(!dir.path().join("tables/settled/machine=gamma").exists());
+}
+
+// A guest on pages of 4 KiB of its hypervisor's: every walk has a second dimension, which larger ones spare it.
+#[test]
+fn guests_walk_in_two_dimensions() {
+    let dir = tempfile::tempdir().unwrap();
+    recorded(&dir.path().join("t.trace"));
+    let line = ["whatif", "t.trace", "--machine", "xeon-e5-2620v2", "--pages", "4K"];
+    let all = json(&[&line[..], &["--nested", "4K,2M"]].concat(), dir.path());
+    let of = |at: usize, key: &str| all["rows"][at][key].as_u64();
+    assert_eq!([0, 1, 2].map(|at| of(at, "misses")), [Some(8193); 3]);
+    assert_eq!(of(0, "nested_walks"), None);
+    assert!(
+        of(1, "nested_walks").unwrap() > 8193 && of(2, "nested_walks").unwrap() < 500,
+        "{all:#}"
+    );
+    let text = tlb(&[&line[..], &["--nested", "2M"]].concat(), dir.path(), 0).stdout;
+    assert!(String::from_utf8(text).unwrap().contains("host walks"));
 }
 
 #[test]

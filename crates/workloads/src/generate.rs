@@ -10,7 +10,7 @@
 //! | `gaussian` | items by a normal distribution | `item`, `mean`, `sd` |
 //! | `drift` | a hot window that moves on | `window`, `step`, `every` |
 //! | `neighbour` | non-temporal stores, by turns ([`crate::neighbour`]) | `bandwidth`, `on`, `off` |
-//! | `stand-in-…` | pages as hot by turns as an application's ([`crate::stand_in`]) | |
+//! | `stand-in-…` | pages as hot by turns as an application's ([`crate::stand_in`]), or patterns after a program's ([`crate::stand_in_spec`]) | |
 //!
 //! All but the last two know `space` (bytes of the one area), `time` (of a phase, or of all), `share` (of the
 //! accesses that follow the pattern; the rest fall anywhere in the space; 1 unless told),
@@ -25,10 +25,10 @@ use crate::description::{
     Access, Area, DEFAULT_BURST, DEFAULT_HOT_SHARE, Mix, Pattern, Phase, Workload,
 };
 use crate::spec::{Faulty, Keys};
-use crate::{neighbour, stand_in, work};
+use crate::{neighbour, stand_in, stand_in_spec, work};
 
 /// The names that [`from_spec`] knows.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 21] = [
     "contiguous",
     "stairs",
     "needle",
@@ -41,6 +41,15 @@ pub const NAMES: [&str; 12] = [
     "stand-in-specpower",
     "stand-in-xalan",
     "stand-in-lusearch",
+    "stand-in-mcf",
+    "stand-in-cactusadm",
+    "stand-in-astar",
+    "stand-in-leslie3d",
+    "stand-in-streamcluster",
+    "stand-in-canneal",
+    "stand-in-raytrace",
+    "stand-in-fft",
+    "stand-in-x264",
 ];
 
 /// Makes a workload from `NAME:key=value,…`.
@@ -65,6 +74,7 @@ fn build(spec: &str) -> Faulty<Workload> {
     }
     let mut keys = Keys::read(rest, name.chars().count() + 2)?;
     let workload = match name.strip_prefix("stand-in-") {
+        Some(program) if stand_in_spec::knows(program) => stand_in_spec::build(program, &mut keys)?,
         Some(application) => stand_in::build(application, &mut keys)?,
         None if name == "neighbour" => neighbour::build(&mut keys)?,
         None => pattern(name, &mut keys)?,

@@ -35,6 +35,7 @@ mod scatter;
 pub mod schedule;
 mod spec;
 pub mod stand_in;
+pub mod stand_in_spec;
 pub mod store;
 pub mod stream;
 pub mod summing;

@@ -7,6 +7,7 @@ mod experiment;
 pub(crate) mod nemo;
 mod page;
 pub(crate) mod placement;
+mod ptat;
 mod sensitivity;
 mod verdict;
 
@@ -34,8 +35,9 @@ const BAR: f64 = 0.9;
 /// Flags of `tierscope reproduce`.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Experiments to run, or `placement` for all on policies, which take many minutes, or `nemo` for all
-    /// on counters in the memory controller; all those on telemetry unless told
+    /// Experiments to run; or `placement` for all on policies, which take many minutes, `nemo` for all on
+    /// counters in the memory controller, `ptat` and perhaps names for those on TLB misses: each of these has
+    /// a page of its own. All those on telemetry unless told
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 
@@ -122,6 +124,9 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
                     .remedy("run them by themselves"))
             }
         };
+    }
+    if args.experiments.first().is_some_and(|name| name == ptat::GROUP) {
+        return ptat::reproduce(args, &args.experiments[1..]);
     }
     let (placing, watching): (Vec<String>, Vec<String>) =
         args.experiments.iter().cloned().partition(|name| placement::knows(name));

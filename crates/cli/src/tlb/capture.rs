@@ -16,7 +16,7 @@ use tierscope_sim::exact::{Machine, Process, Setup};
 use tierscope_sim::experiment::{Experiment, Mode};
 use tierscope_trace::Event;
 use tierscope_trace::compact::Writer;
-use tierscope_trace::ptat::{Boards, DumpHeader, Files, Monitor};
+use tierscope_trace::ptat::{Boards, DumpHeader, Files, Monitor, Told};
 
 use crate::bench::race::stop_flag;
 use crate::report;
@@ -25,7 +25,7 @@ use crate::ticker::Ticker;
 use crate::units::show_duration;
 
 /// Tables of the paper's region: 256 MB, half of it control blocks.
-const TABLES: u32 = 32_768;
+pub(crate) const TABLES: u32 = 32_768;
 /// What a capture's names of mappings are in.
 pub(super) const NAMES: &str = "names.trace";
 /// Simulated time between two looks at what the kernel told.
@@ -72,7 +72,8 @@ fn buffer(text: &str) -> Result<(u64, u64), String> {
     parts.ok_or_else(|| "give requests and nanoseconds, as 1024,5".into())
 }
 
-type Watched = Machine<Monitor<BufWriter<File>>>;
+/// A machine under a monitor that writes files.
+pub(crate) type Watched = Machine<Monitor<BufWriter<File>>>;
 
 pub(super) fn run(args: &CaptureArgs) -> Result<()> {
     let experiment = experiment(&args.experiment, &args.otherwise, &[])?;
@@ -85,7 +86,9 @@ pub(super) fn run(args: &CaptureArgs) -> Result<()> {
     setup.check()?;
     let stop = stop_flag()?;
     let directory = PartialDir::create(&args.output)?;
-    let monitor = monitor(args, &setup, directory.path())?;
+    let grain = if args.grain == "32" { 5 } else { 6 };
+    let boards = Boards { count: args.boards, grain, buffer: args.buffer, ..Boards::default() };
+    let monitor = monitor(boards, &setup, directory.path())?;
     let mut machine = Machine::observed(&setup, monitor)?.with_stop(Arc::clone(&stop));
     let mut names = Names::new(&directory.path().join(NAMES))?;
     for process in &experiment.processes {
@@ -126,8 +129,9 @@ fn setup(experiment: &Experiment) -> Setup {
     Setup { uncached_tables: tables, watch_tables: true, ..experiment.setup.clone() }
 }
 
-fn monitor(
-    args: &CaptureArgs,
+/// A monitor of a machine, that writes into a directory.
+pub(crate) fn monitor(
+    boards: Boards,
     setup: &Setup,
     directory: &Path,
 ) -> Result<Monitor<BufWriter<File>>> {
@@ -136,16 +140,15 @@ fn monitor(
     let end =
         setup.hardware.tiers.iter().fold(0u64, |end, tier| end.next_multiple_of(1024) + tier.mib);
     let record = if end > 64 << 10 { 14 } else { 13 };
-    let grain = if args.grain == "32" { 5 } else { 6 };
-    let boards = Boards { count: args.boards, grain, buffer: args.buffer, ..Boards::default() };
-    let files = Files::of(directory, args.boards);
+    let files = Files::of(directory, boards.count);
     Monitor::new(boards, DumpHeader { record, region, tags }, |board| {
         let path = board.map_or(&files.dump, |board| &files.boards[usize::from(board)]);
         create(path)
     })
 }
 
-fn create(path: &Path) -> Result<(String, BufWriter<File>)> {
+/// A file of a capture, and its name.
+pub(super) fn create(path: &Path) -> Result<(String, BufWriter<File>)> {
     let name = path.display().to_string();
     let file = File::create(path).map_err(|e| {
         Error::new(ErrorKind::Io, format!("cannot write {name}")).cause(e).remedy("check the disk")
@@ -170,9 +173,7 @@ fn watch(
         let wake = machine.wait(end.min(machine.now() + STEP));
         let mapped = machine.mappings(Duration::ZERO)?;
         names.look(&mapped)?;
-        told.clear();
-        let lost = machine.told(&mut told);
-        machine.observer().told(&told, lost.0)?;
+        hand_on(machine, &mut told)?;
         ticker.tick(machine.now().0, end.0);
         if matches!(wake, Wake::Gone | Wake::Stop) {
             break;
@@ -181,11 +182,16 @@ fn watch(
     Ok(())
 }
 
+/// Writes what the kernel told since this was called last; `told` is room for it.
+pub(crate) fn hand_on(machine: &mut Watched, told: &mut Vec<Told>) -> Result<()> {
+    told.clear();
+    let lost = machine.told(told);
+    machine.observer().told(told, lost.0)
+}
+
 /// Closes the traces.
-fn finish(mut machine: Watched) -> Result<()> {
-    let mut told = Vec::new();
-    let lost = machine.told(&mut told);
-    machine.observer().told(&told, lost.0)?;
+pub(crate) fn finish(mut machine: Watched) -> Result<()> {
+    hand_on(&mut machine, &mut Vec::new())?;
     machine.into_observer().finish().map(drop)
 }
 

@@ -48,6 +48,18 @@ pub(super) struct Table {
     pub(super) functions: Vec<(Arc<str>, u64)>,
     /// Misses of pages, in 1/840.
     pub(super) pages: Vec<u64>,
+    /// Every page, and the object that it belongs to.
+    pub(super) owners: Vec<Owned>,
+}
+
+/// A page, what it misses in 1/840, and its object.
+#[derive(Clone, Debug)]
+pub(super) struct Owned {
+    pub(super) place: Place,
+    pub(super) misses: u64,
+    pub(super) name: Arc<str>,
+    /// First byte of the object.
+    pub(super) start: u64,
 }
 
 /// A page of a process, by its first byte, and its size.
@@ -63,11 +75,18 @@ pub(super) fn table(
     let strays = pages.keys().filter(|place| !of.contains_key(*place));
     objects.cluster(strays.map(|(pid, start, _)| (*pid, *start)).collect());
     let mut rows: BTreeMap<usize, (Row, u64, u64)> = BTreeMap::new();
+    let mut owners = Vec::new();
     for (place, misses) in pages {
         let (pid, start, bytes) = *place;
         let at = of.get(place).copied().or_else(|| objects.find(pid, start));
         let Some(at) = at else { continue };
         let object = &objects.list[at];
+        owners.push(Owned {
+            place: *place,
+            misses: *misses,
+            name: Arc::clone(&object.name),
+            start: object.start,
+        });
         let none = || Row { object: object.clone(), misses: 0, used: 0, huge: [0; 2] };
         let (row, last_2m, last_1g) =
             rows.entry(at).or_insert_with(|| (none(), u64::MAX, u64::MAX));
@@ -90,7 +109,7 @@ pub(super) fn table(
     let mut functions: Vec<_> = functions.into_iter().collect();
     functions.sort_by_key(|(_, misses)| std::cmp::Reverse(*misses));
     let all = pages.values().copied().filter(|misses| *misses > 0);
-    Table { misses: pages.values().sum(), rows, functions, pages: all.collect() }
+    Table { misses: pages.values().sum(), rows, functions, pages: all.collect(), owners }
 }
 
 /// Runs accesses through a machine's MMUs, and keeps who missed.

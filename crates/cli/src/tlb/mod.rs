@@ -1,20 +1,24 @@
 //! `tierscope tlb`: TLB misses of programs, by whom they are caused, and what larger pages or other TLBs would change.
 
-mod capture;
+pub(crate) mod capture;
 mod emulator;
+mod export;
+mod import;
 mod misses;
-mod model;
+pub(crate) mod model;
+mod nested;
 mod objects;
 mod record;
 mod report;
 mod source;
-mod spread;
+pub(crate) mod spread;
 mod whatif;
 
 use clap::Subcommand;
 use tierscope_core::Result;
 
 pub use capture::CaptureArgs;
+pub use import::ImportArgs;
 pub use record::RecordArgs;
 pub use report::ReportArgs;
 pub use whatif::WhatifArgs;
@@ -30,6 +34,8 @@ pub enum TlbCommand {
     Whatif(WhatifArgs),
     /// Simulate a machine whose page tables a monitor on the memory bus watches, and write what it sees
     Capture(CaptureArgs),
+    /// Make a capture of walks that the instrumented virtual machine recorded, for `tierscope tlb report`
+    Import(ImportArgs),
 }
 
 /// Runs it.
@@ -42,5 +48,6 @@ pub fn run(command: &TlbCommand) -> Result<()> {
         TlbCommand::Report(args) => report::run(args),
         TlbCommand::Whatif(args) => whatif::run(args),
         TlbCommand::Capture(args) => capture::run(args),
+        TlbCommand::Import(args) => import::run(args),
     }
 }

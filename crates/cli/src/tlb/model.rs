@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use tierscope_core::{Access, Level, Result};
 use tierscope_hw::cache::Request;
 use tierscope_hw::entry::{FRAME_MASK, HUGE, PRESENT, WRITABLE};
-use tierscope_hw::{Asid, Cache, Machine, Mmu, PageSize, PageTable, Root, Source, entry_address};
+use tierscope_hw::{
+    Asid, Cache, Fault, Machine, Mmu, PageSize, PageTable, Root, Source, Translation, entry_address,
+};
+
+use super::nested::{Guest, Nested, Second};
 
 /// Where page tables lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Placement {
+pub(crate) enum Placement {
     /// In memory like any other: walks read them through the last-level cache.
     Cached,
     /// Those of the last level in memory that caches leave alone (PTAT).
@@ -18,22 +22,22 @@ pub(super) enum Placement {
 
 /// What became of accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) accesses: u64,
+pub(crate) struct Counts {
+    pub(crate) accesses: u64,
     /// The second-level TLB had the translation.
-    pub(super) second: u64,
+    pub(crate) second: u64,
     /// No TLB had it, or a store found its page clean: walks.
-    pub(super) walks: u64,
+    pub(crate) walks: u64,
     /// Entries that walks read.
-    pub(super) reads: u64,
+    pub(crate) reads: u64,
     /// Of these, what memory had to give.
-    pub(super) memory: u64,
+    pub(crate) memory: u64,
     /// Addresses that the machine cannot translate.
-    pub(super) refused: u64,
+    pub(crate) refused: u64,
 }
 
 /// Page tables of processes.
-struct Tables {
+pub(super) struct Tables {
     tables: Vec<[u64; 512]>,
     /// First physical address of the tables; pages lie below.
     base: u64,
@@ -43,7 +47,12 @@ struct Tables {
 }
 
 impl Tables {
-    fn new_table(&mut self) -> u64 {
+    /// No tables yet, in the upper half of so many bits of physical addresses.
+    pub(super) fn new(bits: u32, levels: u8) -> Self {
+        Self { tables: Vec::new(), base: 1 << (bits - 1), levels, end: 0 }
+    }
+
+    pub(super) fn new_table(&mut self) -> u64 {
         self.tables.push([0; 512]);
         self.base + ((self.tables.len() as u64 - 1) << 12)
     }
@@ -54,7 +63,7 @@ impl Tables {
     }
 
     /// Gives an address a page, unless it has one.
-    fn map(&mut self, root: Root, linear: u64, size: PageSize) {
+    pub(super) fn map(&mut self, root: Root, linear: u64, size: PageSize) {
         let mut table = root.table;
         for level in (1..=self.levels).rev().filter_map(Level::new) {
             let address = entry_address(table, linear, level);
@@ -90,7 +99,7 @@ impl PageTable for Tables {
 }
 
 /// A machine's MMUs, one a core.
-pub(super) struct Model {
+pub(crate) struct Model {
     tables: Tables,
     roots: BTreeMap<u64, Root>,
     last: Option<(u64, Root)>,
@@ -99,12 +108,14 @@ pub(super) struct Model {
     config: tierscope_hw::config::Translation,
     /// The last-level cache, where walks are followed into memory.
     caches: Option<(Cache, Placement)>,
-    pub(super) counts: Counts,
+    /// The hypervisor's tables, if all of this is a guest's.
+    nested: Option<Nested>,
+    pub(crate) counts: Counts,
 }
 
 impl Model {
     /// Nothing is mapped, nothing known. With `placement` entries and data go through the last-level cache.
-    pub(super) fn new(machine: &Machine, placement: Option<Placement>) -> Result<Self> {
+    pub(crate) fn new(machine: &Machine, placement: Option<Placement>) -> Result<Self> {
         let caches = match (placement, &machine.llc) {
             (Some(placement), Some(llc)) => {
                 Some((Cache::new(llc, machine.processor.physical_bits)?, placement))
@@ -112,18 +123,50 @@ impl Model {
             _ => None,
         };
         let config = machine.translation.clone();
-        let base = 1 << (machine.processor.physical_bits - 1);
-        let tables = Tables { tables: Vec::new(), base, levels: config.levels, end: 0 };
+        let tables = Tables::new(machine.processor.physical_bits, config.levels);
         // A configuration that no MMU can have is told here, not at the first access.
         let mmus = vec![Mmu::new(&config)?];
         let cores = machine.processor.cpus() as usize;
         let (roots, counts) = (BTreeMap::new(), Counts::default());
-        Ok(Self { tables, roots, last: None, mmus, cores, config, caches, counts })
+        let nested = None;
+        Ok(Self { tables, roots, last: None, mmus, cores, config, caches, nested, counts })
+    }
+
+    /// The same as a guest whose hypervisor gives it pages of that size.
+    pub(super) fn nested(self, machine: &Machine, size: PageSize) -> Result<Self> {
+        let nested = Nested::new(&self.config, machine.processor.physical_bits, size)?;
+        Ok(Self { nested: Some(nested), ..self })
+    }
+
+    /// What walks took in the hypervisor's tables, if there are any.
+    pub(super) fn second(&self) -> Option<Second> {
+        self.nested.as_ref().map(|nested| nested.counts)
+    }
+
+    /// Translates for a core.
+    #[inline]
+    fn translate(
+        &mut self,
+        core: usize,
+        root: Root,
+        linear: u64,
+        access: Access,
+    ) -> std::result::Result<(Translation, Source), Fault> {
+        let Self { tables, mmus, nested, .. } = self;
+        let Some(nested) = nested else {
+            return mmus[core].translate(tables, root, linear, access);
+        };
+        let found =
+            mmus[core].translate(&mut Guest { tables, nested, core }, root, linear, access)?;
+        if found.1 == Source::Walk {
+            nested.look_up(core, found.0.physical(linear));
+        }
+        Ok(found)
     }
 
     /// An access of a thread, to a page of that size; whether it walked.
     #[inline]
-    pub(super) fn access(
+    pub(crate) fn access(
         &mut self,
         (thread, pid): (u32, u64),
         linear: u64,
@@ -139,12 +182,11 @@ impl Model {
             self.reach(core);
         }
         self.counts.accesses += 1;
-        let (page, source) = match self.mmus[core].translate(&mut self.tables, root, linear, access)
-        {
+        let (page, source) = match self.translate(core, root, linear, access) {
             Ok(found) => found,
             Err(_) => {
                 self.tables.map(root, linear, size);
-                match self.mmus[core].translate(&mut self.tables, root, linear, access) {
+                match self.translate(core, root, linear, access) {
                     Ok(found) => found,
                     Err(_) => {
                         self.counts.refused += 1;
@@ -194,6 +236,9 @@ impl Model {
     fn reach(&mut self, core: usize) {
         while self.mmus.len() <= core {
             self.mmus.push(Mmu::new(&self.config).expect("the first could be made"));
+        }
+        if let Some(nested) = &mut self.nested {
+            nested.reach(core);
         }
     }
 }

@@ -12,6 +12,7 @@ use tierscope_trace::ptat::{Block, Capture, Damage, Misses, Sink, Traffic};
 use tierscope_trace::{Batch, Options, read_all};
 
 use super::capture::NAMES;
+use super::export::Export;
 use super::misses::{All, Baseline, Row, Table, UNIT, Variant, table};
 use super::model::Counts;
 use super::objects::{Object, Objects};
@@ -45,6 +46,15 @@ pub struct ReportArgs {
     /// Write the misses of every page of a bus monitor's capture into FILE, as CSV
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+
+    /// Write misses, and what they come to by page and object, as partitioned Parquet into DIR, which other machines'
+    /// reports may share; a trace of accesses gives pages and objects alone
+    #[arg(long, value_name = "DIR", requires = "host")]
+    pub parquet: Option<PathBuf>,
+
+    /// The machine whose misses they are, as the partitions are to call it
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
 }
 
 /// What is reported.
@@ -77,6 +87,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
     let read = args.trace.accesses(&mut baseline)?;
     let counts = baseline.counts();
     let table = baseline.table();
+    if let Some(export) = export(args)? {
+        export.finish(None, &table)?;
+    }
     let mut report =
         Report { table, counts: Some(counts), misses: None, advice: Vec::new(), notes: Vec::new() };
     if counts.refused > 0 {
@@ -128,12 +141,22 @@ fn called(row: &Row) -> String {
 /// Misses go through MMUs whose pages are larger: what the machine's own MMUs did not hold either.
 struct Estimate {
     variants: [Variant; 2],
+    export: Option<Export>,
 }
 
 impl Sink for Estimate {
-    fn miss(&mut self, _: u64, block: &Block) {
+    fn settled(&mut self, group: u64, block: &Block, reads: u64) {
+        if let Some(export) = &mut self.export {
+            export.settled(group, block, reads);
+        }
+    }
+
+    fn miss(&mut self, ticks: u64, block: &Block) {
         // Pages of a block lie in the same larger one.
         let Some(page) = block.pages().next() else { return };
+        if let Some(export) = &mut self.export {
+            export.miss(ticks, block);
+        }
         for variant in &mut self.variants {
             variant.touch((0, page.pid.into()), page.start(), Access::Load);
         }
@@ -145,13 +168,16 @@ fn of_capture(args: &ReportArgs, machine: &Machine) -> Result<()> {
     let all: Vec<&Object> = objects.list.iter().collect();
     let variants =
         [Variant::new(machine, PageSize::M2, &all)?, Variant::new(machine, PageSize::G1, &all)?];
-    let mut estimate = Estimate { variants };
+    let mut estimate = Estimate { variants, export: export(args)? };
     let (misses, damage) = parsed(&args.trace.file, &mut estimate)?;
     if let Some(path) = &args.csv {
         write_csv(path, &misses)?;
     }
     let list = objects.list.clone();
     let table = capture_table(objects, &misses);
+    if let Some(export) = estimate.export.take() {
+        export.finish(Some(&misses), &table)?;
+    }
     let advice = estimated(&table, &list, &estimate, args.top);
     let notes = notes(&misses);
     print(args, &Report { table, counts: None, misses: Some(misses), advice, notes })?;
@@ -167,6 +193,14 @@ fn of_capture(args: &ReportArgs, machine: &Machine) -> Result<()> {
     }
 }
 
+/// The tables that the user wants.
+fn export(args: &ReportArgs) -> Result<Option<Export>> {
+    let wanted = args.parquet.as_deref().zip(args.host.as_deref());
+    wanted
+        .map(|(directory, host)| Export::create(directory, host, args.trace.is_capture()))
+        .transpose()
+}
+
 /// Parses a capture to its end, or until a signal asks to stop.
 pub(super) fn parsed<S: Sink>(directory: &Path, sink: &mut S) -> Result<(Misses, Damage)> {
     let mut capture = Capture::open(directory)?;
@@ -180,7 +214,7 @@ pub(super) fn parsed<S: Sink>(directory: &Path, sink: &mut S) -> Result<(Misses,
         ticker.tick(capture.read(), capture.bytes);
     }
     drop(ticker);
-    Ok(capture.finish())
+    Ok(capture.finish_into(sink))
 }
 
 /// What is mapped in a capture, if it tells. What is unmapped again keeps its name.
@@ -241,6 +275,8 @@ fn notes(misses: &Misses) -> Vec<String> {
     add(missing + disordered, "tags are missing or out of order: mappings came into force late");
     add(misses.unseen, "reads that the kernel announced were not on the bus");
     add(misses.conflicts, "changes contradict what was mapped before");
+    let [given, taken] = permissions(misses);
+    add(given + taken, "times a page was made writable or read-only");
     add(misses.outside, "pages have entries outside of the region, where nobody sees misses");
     add(
         mixed / UNIT,
@@ -257,14 +293,26 @@ fn notes(misses: &Misses) -> Vec<String> {
     notes
 }
 
+/// How often pages were allowed to be written to, and forbidden.
+fn permissions(misses: &Misses) -> [u64; 2] {
+    let add = |sum: [u64; 2], [given, taken]: &[u64; 2]| [sum[0] + given, sum[1] + taken];
+    misses.permissions.values().fold([0; 2], add)
+}
+
 fn write_csv(path: &Path, misses: &Misses) -> Result<()> {
     let partial = tierscope_exchange::Partial::create(path)?;
-    let mut text = String::from("pid,address,bytes,exact,mean,mixed\n");
+    let mut text =
+        String::from("pid,address,bytes,exact,mean,mixed,made_writable,made_read_only\n");
     let part = |shares: u64| shares as f64 / UNIT as f64;
     for (page, counts) in &misses.pages {
         let (start, bytes) = (page.start(), page.bytes());
         let (mean, mixed) = (part(counts.shared), part(counts.mixed));
-        let _ = writeln!(text, "{},{start:#x},{bytes},{},{mean},{mixed}", page.pid, counts.exact);
+        let [given, taken] = misses.permissions.get(page).copied().unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "{},{start:#x},{bytes},{},{mean},{mixed},{given},{taken}",
+            page.pid, counts.exact
+        );
     }
     let written = std::io::Write::write_all(&mut partial.file(), text.as_bytes());
     written.map_err(|e| {
@@ -396,6 +444,7 @@ fn capture_json(misses: &Misses) -> Value {
     json!({
         "exact": misses.is_exact(), "misses": misses.total(), "entries_a_block": misses.entries,
         "announced_reads": misses.announced, "idle_reads": misses.idle, "upper_reads": misses.upper,
+        "permission_changes": { "pages": misses.permissions.len(), "given": permissions(misses)[0], "taken": permissions(misses)[1] },
         "writes": misses.writes, "pages_outside": misses.outside, "tags": misses.tags,
         "boards": misses.boards.iter().map(board).collect::<Vec<_>>(),
     })

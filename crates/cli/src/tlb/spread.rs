@@ -7,16 +7,21 @@ const POINTS: usize = 20;
 
 /// Misses of pages, in any unit, in ascending order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Spread(Vec<u64>);
+pub(crate) struct Spread(Vec<u64>);
 
 impl Spread {
-    pub(super) fn new(mut misses: Vec<u64>) -> Self {
+    pub(crate) fn new(mut misses: Vec<u64>) -> Self {
         misses.sort_unstable();
         Self(misses)
     }
 
+    /// Pages.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Share of all misses in the pages that have most of them: so many of a hundred, at least one.
-    pub(super) fn share_of_top(&self, percent: f64) -> f64 {
+    pub(crate) fn share_of_top(&self, percent: f64) -> f64 {
         let all: u64 = self.0.iter().sum();
         if all == 0 {
             return 0.0;
@@ -27,13 +32,13 @@ impl Spread {
     }
 
     /// Misses of the page below which so many of a hundred lie (nearest rank).
-    pub(super) fn percentile(&self, percent: f64) -> u64 {
+    pub(crate) fn percentile(&self, percent: f64) -> u64 {
         let rank = (self.0.len() as f64 * percent / 100.0).ceil() as usize;
         self.0.get(rank.saturating_sub(1)).copied().unwrap_or(0)
     }
 
     /// The cumulative distribution: share of pages, those with the fewest first, and their share of misses.
-    pub(super) fn cdf(&self) -> Vec<(f64, f64)> {
+    pub(crate) fn cdf(&self) -> Vec<(f64, f64)> {
         let step = |point: usize| {
             let pages = point as f64 / POINTS as f64;
             (
@@ -44,7 +49,7 @@ impl Spread {
         (1..=POINTS).map(step).collect()
     }
 
-    pub(super) fn json(&self, unit: f64) -> Value {
+    pub(crate) fn json(&self, unit: f64) -> Value {
         let percentile = |percent| self.percentile(percent) as f64 / unit;
         json!({
             "pages": self.0.len(),
@@ -58,7 +63,7 @@ impl Spread {
         })
     }
 
-    pub(super) fn text(&self, unit: f64) -> String {
+    pub(crate) fn text(&self, unit: f64) -> String {
         if self.0.is_empty() {
             return String::new();
         }

@@ -35,6 +35,10 @@ pub struct WhatifArgs {
     #[arg(long, value_name = "PLACES", value_delimiter = ',', default_value = "cached",
           value_parser = placement)]
     pub tables: Vec<Placed>,
+
+    /// All of it runs in a guest, to which a hypervisor gives pages of these sizes: walks then have a second dimension
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = page_size)]
+    pub nested: Vec<PageSize>,
 }
 
 /// Where page tables lie.
@@ -54,6 +58,8 @@ struct Way {
     name: String,
     size: PageSize,
     placement: Placement,
+    /// The hypervisor's pages.
+    nested: Option<PageSize>,
     model: Model,
     /// Nanoseconds that an entry takes from the last-level cache, and from memory.
     llc_ns: f64,
@@ -61,13 +67,25 @@ struct Way {
 }
 
 impl Way {
-    fn new(name: &str, machine: &Machine, size: PageSize, placement: Placement) -> Result<Self> {
+    fn new(
+        name: &str,
+        machine: &Machine,
+        size: PageSize,
+        placement: Placement,
+        nested: Option<PageSize>,
+    ) -> Result<Self> {
         let cycle = 1000.0 / f64::from(machine.processor.mhz);
+        let model = Model::new(machine, Some(placement))?;
+        let model = match nested {
+            Some(size) => model.nested(machine, size)?,
+            None => model,
+        };
         Ok(Self {
             name: name.to_owned(),
             size,
             placement,
-            model: Model::new(machine, Some(placement))?,
+            nested,
+            model,
             llc_ns: f64::from(machine.timing.llc_cycles) * cycle,
             memory_ns: f64::from(machine.tiers[0].read_ns),
         })
@@ -77,10 +95,11 @@ impl Way {
         self.model.counts
     }
 
-    /// What reading entries took, if nothing else is waited for meanwhile.
+    /// What reading entries took, if nothing else is waited for meanwhile; a hypervisor's come from the last-level cache.
     fn walk_ns(&self) -> f64 {
         let Counts { reads, memory, .. } = self.counts();
-        (reads - memory) as f64 * self.llc_ns + memory as f64 * self.memory_ns
+        let host = self.model.second().map_or(0, |second| second.reads);
+        (reads + host - memory) as f64 * self.llc_ns + memory as f64 * self.memory_ns
     }
 
     fn tables(&self) -> &'static str {
@@ -127,7 +146,10 @@ pub(super) fn run(args: &WhatifArgs) -> Result<()> {
         }
         for size in &args.pages {
             for Placed(placement) in &args.tables {
-                ways.push(Way::new(name, &machine, *size, *placement)?);
+                ways.push(Way::new(name, &machine, *size, *placement, None)?);
+                for host in &args.nested {
+                    ways.push(Way::new(name, &machine, *size, *placement, Some(*host))?);
+                }
             }
         }
     }
@@ -158,26 +180,40 @@ fn print(args: &WhatifArgs, ways: &[Way], note: Option<&str>) -> Result<()> {
     report::print(&text)
 }
 
+/// What a hypervisor adds.
+fn host(way: &Way) -> String {
+    let second = way.model.second().unwrap_or_default();
+    let size = way.nested.map_or("none", size_name);
+    format!("  {size:>8}  {:>10}  {:>12}", second.walks, second.reads)
+}
+
 fn row_json(way: &Way) -> Value {
     let counts = way.counts();
     json!({
         "machine": way.name, "pages": size_name(way.size), "tables": way.tables(),
         "accesses": counts.accesses, "second_level": counts.second, "misses": counts.walks,
         "entries_read": counts.reads, "entries_from_memory": counts.memory, "walk_ns": way.walk_ns(),
-        "refused": counts.refused,
+        "refused": counts.refused, "nested": way.nested.map(size_name),
+        "nested_walks": way.model.second().map(|second| second.walks),
+        "nested_entries_read": way.model.second().map(|second| second.reads),
     })
 }
 
 fn as_text(ways: &[Way], note: Option<&str>) -> String {
     let accesses = ways.first().map_or(0, |way| way.counts().accesses);
     let mut out = format!("accesses      {accesses}\n\n");
-    out.push_str("      misses  of 1000  second level  entries read  from memory   walks take  pages  tables    machine\n");
+    let nested = ways.iter().any(|way| way.nested.is_some());
+    let more = if nested { "  host pages  host walks  host entries" } else { "" };
+    let _ = writeln!(
+        out,
+        "      misses  of 1000  second level  entries read  from memory   walks take  pages  tables{more}    machine"
+    );
     for way in ways {
         let counts = way.counts();
         let each = 1000.0 * counts.walks as f64 / counts.accesses.max(1) as f64;
         let _ = writeln!(
             out,
-            "{:>12}  {each:>7.3}  {:>12}  {:>12}  {:>11}  {:>8.3} ms  {:>5}  {:<8}  {}",
+            "{:>12}  {each:>7.3}  {:>12}  {:>12}  {:>11}  {:>8.3} ms  {:>5}  {:<8}{}  {}",
             counts.walks,
             counts.second,
             counts.reads,
@@ -185,6 +221,7 @@ fn as_text(ways: &[Way], note: Option<&str>) -> String {
             way.walk_ns() / 1e6,
             size_name(way.size),
             way.tables(),
+            if nested { host(way) } else { String::new() },
             way.name
         );
     }

@@ -11,7 +11,7 @@ use tierscope_trace::compact::Writer;
 use tierscope_trace::csv::CsvWriter;
 use tierscope_trace::{Batch, Kind, Summary, Trace};
 
-use super::{InputArgs, Read, info, read};
+use super::{InputArgs, Read, info, parquet, read};
 use crate::report;
 
 /// Flags of `tierscope trace convert`.
@@ -29,6 +29,10 @@ pub struct ConvertArgs {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Option<To>,
 
+    /// The machine that the trace is of, as a partition of Parquet is to call it; machines may share a directory
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+
     /// Leave out instruction fetches
     #[arg(long)]
     pub no_fetches: bool,
@@ -45,6 +49,8 @@ pub enum To {
     Compact,
     /// Columns time_ns, pid, thread, address, size, kind
     Csv,
+    /// The same columns as partitioned Parquet, OUT/accesses/machine=HOST/part-0.parquet; needs --host
+    Parquet,
 }
 
 pub(super) fn run(args: &ConvertArgs) -> Result<()> {
@@ -52,13 +58,16 @@ pub(super) fn run(args: &ConvertArgs) -> Result<()> {
     let is_csv = args.output.extension().is_some_and(|extension| extension == "csv");
     let to = args.to.unwrap_or(if standard_output || is_csv { To::Csv } else { To::Compact });
     let mut trace = args.input.open()?;
+    if to == To::Parquet {
+        return parquet::write(args, &mut trace);
+    }
     if !standard_output {
         return to_file(args, &mut trace, to);
     }
-    if to == To::Compact || args.json {
+    if to != To::Csv || args.json {
         return Err(Error::new(ErrorKind::Usage, "cannot write to standard output")
             .cause("only CSV goes there, and nothing beside it")
-            .remedy("name a file, or leave out --json and --to compact"));
+            .remedy("name a file, or leave out --json and --to"));
     }
     let closed = Cell::new(false);
     let out = Pipe { out: io::stdout().lock(), closed: &closed };
@@ -121,6 +130,7 @@ fn to_name(to: To) -> &'static str {
     match to {
         To::Compact => "compact",
         To::Csv => "csv",
+        To::Parquet => "parquet",
     }
 }
 
@@ -141,7 +151,7 @@ fn write(
             let (_, summary, bytes) = writer.finish(whole)?;
             Ok((read, summary, bytes))
         }
-        To::Csv => {
+        To::Csv | To::Parquet => {
             let mut writer = CsvWriter::new(name, out)?;
             let read = read(trace, |batch| writer.batch(chosen(args, batch, &mut kept)))?;
             let whole = read.whole();
@@ -152,7 +162,7 @@ fn write(
 }
 
 /// The batch without what is not wanted.
-fn chosen<'a>(args: &ConvertArgs, batch: &'a Batch, kept: &'a mut Batch) -> &'a Batch {
+pub(super) fn chosen<'a>(args: &ConvertArgs, batch: &'a Batch, kept: &'a mut Batch) -> &'a Batch {
     if !args.no_fetches {
         return batch;
     }

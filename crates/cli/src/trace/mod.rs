@@ -2,6 +2,7 @@
 
 mod convert;
 mod info;
+mod parquet;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub use info::InfoArgs;
 /// What can be done with a trace.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
-    /// Write a trace in tierscope's compact format, or as CSV
+    /// Write a trace in tierscope's compact format, as CSV, or as Parquet
     Convert(ConvertArgs),
     /// Tell what is in a trace: accesses, threads, footprint, reads and writes
     Info(InfoArgs),

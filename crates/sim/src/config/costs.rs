@@ -160,6 +160,8 @@ pub struct FaultCosts {
     pub hint_ns: u64,
     /// Nanoseconds to arm a page; charged to the profiler.
     pub arm_ns: u64,
+    /// Nanoseconds of a fault at a reserved bit, by which software hears of a TLB miss.
+    pub trap_ns: u64,
     /// Where the numbers come from.
     pub source: String,
     /// Keys of this table that are assumed.

@@ -10,6 +10,7 @@ use super::memory::{Memory, Reached};
 use super::share::Share;
 use super::tables::Tables;
 use super::tier::NS;
+use super::trap::trapped;
 use super::window::{Pending, Spot};
 use crate::config::Event;
 
@@ -24,6 +25,8 @@ pub(super) struct Who {
     /// Their shares of what the last-level cache takes.
     line_in_cache: u64,
     walk_in_cache: u64,
+    /// What a walk costs beside, as its entry's reserved bit is set; 0 if it is not.
+    pub(super) trap: u64,
 }
 
 impl Who {
@@ -31,7 +34,12 @@ impl Who {
         let lines = Share::new(overlap);
         let walks = Share::new(cycles.walkers.min(overlap));
         let (line_in_cache, walk_in_cache) = (lines.of(cycles.llc), walks.of(cycles.llc));
-        Self { space, non_temporal, lines, walks, line_in_cache, walk_in_cache }
+        Self { space, non_temporal, lines, walks, line_in_cache, walk_in_cache, trap: 0 }
+    }
+
+    /// The same, if its walks are trapped.
+    pub(super) fn trapped(self, trapped: bool, cycles: &Cycles) -> Self {
+        Self { trap: if trapped { cycles.trap } else { 0 }, ..self }
     }
 }
 
@@ -73,6 +81,9 @@ impl<B: BusObserver> Below<'_, B> {
                 }
             }
             cpu.time += if CLOCK { stall.max(self.cycles.access) } else { self.cycles.access };
+            if who.trap > 0 && pending.source == Source::Walk {
+                trapped::<CLOCK>(cpu, who);
+            }
             if SAMPLES {
                 sample(cpu, who, self.at, &pending, served);
             }

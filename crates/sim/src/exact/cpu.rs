@@ -10,6 +10,7 @@ use super::pmu::Pmu;
 use super::private::Private;
 use super::setup::Setup;
 use super::tier::NS;
+use super::trap::Trapped;
 use super::watch::Walks;
 use super::window::Window;
 use crate::account::Counts;
@@ -46,6 +47,8 @@ pub(super) struct Cpu {
     pub(super) reached: Vec<u64>,
     /// Walks page by page, if anybody wants to know.
     pub(super) walks: Option<Box<Walks>>,
+    /// Walks that were trapped.
+    pub(super) trapped: Trapped,
 }
 
 impl Cpu {
@@ -72,6 +75,7 @@ impl Cpu {
             walks_seen: 0,
             reached: Vec::new(),
             walks: setup.watch_tables.then(Box::default),
+            trapped: Trapped::default(),
         })
     }
 

@@ -37,10 +37,12 @@ pub(super) struct Cycles {
     pub(super) llc: u64,
     pub(super) fill_buffers: u64,
     pub(super) walkers: u64,
+    /// A fault at a reserved bit.
+    pub(super) trap: u64,
 }
 
 impl Cycles {
-    fn of(hardware: &Hardware) -> Self {
+    fn of(hardware: &Hardware, costs: &Costs) -> Self {
         let ps = |cycles: u32| u64::from(cycles) * 1_000_000 / u64::from(hardware.processor.mhz);
         let timing = &hardware.timing;
         Self {
@@ -49,6 +51,7 @@ impl Cycles {
             llc: ps(timing.llc_cycles),
             fill_buffers: timing.fill_buffers.into(),
             walkers: timing.walkers.into(),
+            trap: costs.faults.trap_ns * NS,
         }
     }
 }
@@ -109,7 +112,7 @@ impl<B: BusObserver> Machine<B> {
             memory,
             costs: setup.costs.clone(),
             detail: setup.detail,
-            cycles: Cycles::of(&setup.hardware),
+            cycles: Cycles::of(&setup.hardware, &setup.costs),
             quantum: setup.quantum.as_nanos() as u64 * NS,
             profiler_cpu: setup.profiler_cpu.map(|cpu| cpu as usize),
             memory_mode: setup.memory_mode,
@@ -138,16 +141,19 @@ impl<B: BusObserver> Machine<B> {
     /// The workload makes no sense, or is larger than the memory.
     pub fn start(&mut self, process: &Process) -> Result<SpaceId> {
         self.check(process)?;
-        let huge = process.pages > PageSize::K4;
-        let uncached = u8::from(process.uncached_tables) * (1 + u8::from(huge));
-        let space = self.os.create(&process.name, uncached)?;
+        let space = self.os.create(&process.name, process.uncached_levels())?;
+        self.os.spaces[space.0 as usize].trapped = process.trapped;
         let mut bases = Vec::new();
         for area in process.work.areas() {
+            let pages = process.pages_of(&area.name);
+            let apart = if process.area_pages.is_empty() { pages } else { PageSize::G1 };
+            let bytes = area.bytes.next_multiple_of(pages.bytes());
             let map = Map {
-                pages: process.pages,
+                at: self.os.spaces[space.0 as usize].room(bytes, apart.bytes()),
+                pages,
                 placement: process.placement.clone(),
                 name: area.name.as_str().into(),
-                ..Map::anonymous(area.bytes.next_multiple_of(process.pages.bytes()))
+                ..Map::anonymous(bytes)
             };
             let range = self.map(space, &map)?;
             bases.push(range.start);
@@ -170,6 +176,15 @@ impl<B: BusObserver> Machine<B> {
         let refuse = |cause: String, remedy: &str| {
             Err(Error::new(ErrorKind::Usage, what()).cause(cause).remedy(remedy))
         };
+        let areas = process.work.areas();
+        let strange = |(name, _): &&(String, PageSize)| areas.iter().all(|area| area.name != *name);
+        if let Some((name, _)) = process.area_pages.iter().find(strange) {
+            let names: Vec<&str> = areas.iter().map(|area| area.name.as_str()).collect();
+            return refuse(
+                format!("it has no area `{name}`"),
+                &format!("choose from {}", names.join(", ")),
+            );
+        }
         if process.threads == 0 || process.first_cpu as usize >= self.cpus.len() {
             return refuse(
                 format!("{} threads from core {} on", process.threads, process.first_cpu),

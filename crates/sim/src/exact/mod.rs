@@ -47,6 +47,7 @@ mod swap;
 mod tables;
 mod thread;
 mod tier;
+mod trap;
 mod unused;
 mod view;
 mod watch;

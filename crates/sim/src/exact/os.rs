@@ -205,6 +205,7 @@ impl Os {
             root: Root { table, asid },
             vmas: Default::default(),
             uncached,
+            trapped: false,
             cpus: CpuSet::default(),
             alive: true,
             resident: vec![0; self.frames.tiers()],
@@ -576,7 +577,7 @@ impl Os {
             self.tables.put(found.address, (found.entry & !ARMED) | PRESENT | ACCESSED);
             return Ok(Ok(Resolved::Hint));
         }
-        let (vma, uncached) = (vma.clone(), space.uncached);
+        let (vma, uncached) = (vma.clone(), space.uncached_of(vma));
         let root = space.root;
         let hole = Hole { id, root, linear, start, vma: &vma, uncached, level: found.level };
         self.make_page(&hole, ACCESSED, now)
@@ -595,7 +596,7 @@ impl Os {
         if found.is_leaf() {
             return Ok(Ok(Resolved::Spurious));
         }
-        let (vma, uncached, root) = (vma.clone(), space.uncached, space.root);
+        let (vma, uncached, root) = (vma.clone(), space.uncached_of(vma), space.root);
         let hole = Hole { id, root, linear, start, vma: &vma, uncached, level: found.level };
         self.make_page(&hole, 0, now)
     }
@@ -616,7 +617,7 @@ impl Os {
         while at < range.end {
             let Some(space) = self.space(range.space) else { return Ok(Err(Denied::Unmapped)) };
             let Some((start, vma)) = space.vma(at) else { return Ok(Err(Denied::Unmapped)) };
-            let (vma, uncached, root) = (vma.clone(), space.uncached, space.root);
+            let (vma, uncached, root) = (vma.clone(), space.uncached_of(vma), space.root);
             let (id, end) = (range.space, range.end.min(vma.end));
             while at < end {
                 let found = self.tables.locate(root, at, Level::PTE);

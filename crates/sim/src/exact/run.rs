@@ -144,7 +144,8 @@ impl<B: BusObserver> Machine<B> {
         let Self { os, cpus, threads, memory, cycles, .. } = self;
         let (cpu, thread) = (&mut cpus[at], &mut threads[thread]);
         let Thread { space, root, overlap, non_temporal, .. } = *thread;
-        let who = Who::new(space, overlap, non_temporal, cycles);
+        let trapped = os.spaces[space.0 as usize].trapped;
+        let who = Who::new(space, overlap, non_temporal, cycles).trapped(trapped, cycles);
         let mut below = Below { memory, tables: &mut os.tables, cycles, at };
         while cpu.time < until {
             if cpu.time >= thread.segment_ends {
@@ -276,8 +277,11 @@ impl<B: BusObserver> Machine<B> {
     ) {
         let Self { os, cpus, memory, cycles, .. } = self;
         let cpu = &mut cpus[at];
-        let root = os.spaces[addr.space.0 as usize].root;
-        let who = Who::new(addr.space, 1, false, cycles);
+        let (root, trapped) = {
+            let space = &os.spaces[addr.space.0 as usize];
+            (space.root, space.trapped)
+        };
+        let who = Who::new(addr.space, 1, false, cycles).trapped(trapped, cycles);
         let llc = memory.llc.as_ref();
         let whose = Whose { root, non_temporal: false, llc, unused: &os.unused };
         keep::<CACHE, SAMPLES>(cpu, &whose, done);

@@ -7,6 +7,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_hw::{Machine as Hardware, PageSize};
 use tierscope_wire::ptat::Window;
 use tierscope_workloads::Work;
+use tierscope_workloads::description::Area;
 
 use super::tables::Tables;
 use crate::config::{Costs, Event, Sampling};
@@ -237,6 +238,12 @@ pub struct Process {
     pub non_temporal: bool,
     /// Its page tables of level 1 lie in the uncached region; if its pages are larger, those of level 2 too.
     pub uncached_tables: bool,
+    /// Entries that map its pages have a reserved bit set, so that each walk to one ends in a fault, at which the kernel counts
+    /// a TLB miss and loads the translation (BadgerTrap): [`Machine::trapped`](super::Machine::trapped). Takes [`Detail::Caches`].
+    pub trapped: bool,
+    /// Areas whose pages are others than [`Process::pages`], by name. Each area begins at a GiB then, so that no
+    /// table of level 2 maps pages of two sizes.
+    pub area_pages: Vec<(String, PageSize)>,
     /// All its pages are there from the beginning, and nobody touched them yet: old and clean.
     pub populate: bool,
     /// It begins again when its phases are over, or all its threads; else it exits.
@@ -246,10 +253,25 @@ pub struct Process {
 impl Process {
     /// Bytes that it takes when all of it is there: whole pages, and tables of level 1.
     fn needs(&self) -> u64 {
-        let pages = |bytes: u64| bytes.next_multiple_of(self.pages.bytes());
-        let bytes: u64 = self.work.areas().iter().map(|area| pages(area.bytes)).sum();
-        let tables = if self.pages == PageSize::K4 { bytes.div_ceil(2 << 20) << 12 } else { 0 };
-        bytes + tables
+        let need = |area: &Area| {
+            let pages = self.pages_of(&area.name);
+            let bytes = area.bytes.next_multiple_of(pages.bytes());
+            bytes + if pages == PageSize::K4 { bytes.div_ceil(2 << 20) << 12 } else { 0 }
+        };
+        self.work.areas().iter().map(need).sum()
+    }
+
+    /// The pages of an area.
+    pub(super) fn pages_of(&self, area: &str) -> PageSize {
+        let own = self.area_pages.iter().find(|(name, _)| name == area);
+        own.map_or(self.pages, |(_, pages)| *pages)
+    }
+
+    /// Up to which level its tables lie in the uncached region.
+    pub(super) fn uncached_levels(&self) -> u8 {
+        let sizes = self.work.areas().iter().map(|area| self.pages_of(&area.name));
+        let huge = sizes.max().unwrap_or(self.pages) > PageSize::K4;
+        u8::from(self.uncached_tables) * (1 + u8::from(huge))
     }
 
     /// A workload or program from core 0 on, with the threads that it wants, or one: 4 KiB pages,
@@ -268,6 +290,8 @@ impl Process {
             placement: Placement::FirstTouch,
             overlap: None,
             uncached_tables: false,
+            trapped: false,
+            area_pages: Vec::new(),
             populate: false,
             repeats: true,
         }

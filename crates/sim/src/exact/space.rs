@@ -69,6 +69,8 @@ pub(super) struct Space {
     pub(super) vmas: BTreeMap<u64, Vma>,
     /// Up to which level its tables are to lie in the uncached region; 0 for none.
     pub(super) uncached: u8,
+    /// Walks to its pages are trapped.
+    pub(super) trapped: bool,
     /// Cores that may know translations of it.
     pub(super) cpus: CpuSet,
     pub(super) alive: bool,
@@ -93,6 +95,11 @@ impl Space {
         let last = self.vmas.values().next_back().map_or(0, |vma| vma.end);
         let start = last.max(1 << 32).checked_next_multiple_of(align)?;
         start.checked_add(bytes).map(|_| start)
+    }
+
+    /// Up to which level the tables of a mapping are to lie in the uncached region: those whose entries map its pages.
+    pub(super) fn uncached_of(&self, vma: &Vma) -> u8 {
+        if vma.pages == PageSize::K4 { self.uncached.min(1) } else { self.uncached }
     }
 
     pub(super) fn range(&self, start: u64, end: u64) -> Range {

@@ -80,6 +80,8 @@ pub(super) struct Process {
     pub(super) cpu: Option<u32>,
     pub(super) seed: Option<u64>,
     pub(super) pages: Option<PageSize>,
+    #[serde(default)]
+    pub(super) area_pages: std::collections::BTreeMap<String, PageSize>,
     pub(super) placement: Option<Spanned<Placement>>,
     pub(super) populate: Option<bool>,
     pub(super) repeats: Option<bool>,
@@ -95,6 +97,7 @@ pub(super) struct Process {
 pub(super) struct Own {
     pub(super) overlap: Option<u32>,
     pub(super) uncached_tables: bool,
+    pub(super) trapped: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -38,11 +38,12 @@
 //! threads = 1
 //! cpu = 0                       # of the first thread
 //! pages = "4K"                  # 4K, 2M (transparent huge pages), 1G (hugetlbfs)
+//! area-pages = { column = "2M" }   # other pages for some of its areas
 //! placement = "first-touch"     # or { bind = "optane" } or { interleave = ["dram", "optane"] }
 //! populate = true               # all pages are there before it starts, old and clean
 //! repeats = true                # its phases come again and again
 //! non-temporal = false          # its stores go past the caches
-//! simulation = { overlap = 1, uncached-tables = false }
+//! simulation = { overlap = 1, uncached-tables = false, trapped = false }
 //!
 //! [simulation]
 //! mode = "exact"                # or "density"

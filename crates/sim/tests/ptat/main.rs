@@ -1,6 +1,8 @@
 //! TLB misses as a monitor on the memory bus sees them, beside the simulated machine's own count: equal for every block
 //! of entries, whatever runs and whatever is mapped meanwhile.
 
+mod beside;
+
 use std::collections::BTreeMap;
 
 use tierscope_core::{Clock, Level, Range, Tier, Time};

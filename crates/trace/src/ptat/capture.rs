@@ -193,7 +193,7 @@ impl<R: Read> Capture<R> {
             rest = &rest[taken..];
             if let Some(tag) = tag {
                 let due = self.parser.due(tag);
-                self.bring_into_force(due);
+                self.bring_into_force(due, sink);
             }
         }
         self.batch = batch;
@@ -201,11 +201,11 @@ impl<R: Read> Capture<R> {
     }
 
     /// Applies the groups up to a number of them further on.
-    fn bring_into_force(&mut self, due: u64) {
+    fn bring_into_force<S: Sink>(&mut self, due: u64, sink: &mut S) {
         let until = self.parser.next + due;
         while self.parser.next < until {
             match self.dump.group(&mut self.group) {
-                Ok(true) => self.parser.apply(&self.group),
+                Ok(true) => self.parser.apply(&self.group, sink),
                 Ok(false) => return self.parser.next = until,
                 Err(error) => {
                     self.damage.add(error);
@@ -224,7 +224,13 @@ impl<R: Read> Capture<R> {
 
     /// Ends parsing: the misses, and what was wrong.
     #[must_use]
-    pub fn finish(mut self) -> (Misses, Damage) {
+    pub fn finish(self) -> (Misses, Damage) {
+        self.finish_into(&mut ())
+    }
+
+    /// The same; a sink hears what is settled at the end.
+    #[must_use]
+    pub fn finish_into<S: Sink>(mut self, sink: &mut S) -> (Misses, Damage) {
         let mut late = 0;
         loop {
             match self.dump.group(&mut self.group) {
@@ -233,7 +239,7 @@ impl<R: Read> Capture<R> {
                 Err(error) => self.damage.add(error),
             }
         }
-        let mut misses = self.parser.finish();
+        let mut misses = self.parser.finish(sink);
         misses.late = late;
         misses.boards = self.merge.traffic();
         (misses, self.damage)

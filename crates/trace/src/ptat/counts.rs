@@ -82,6 +82,8 @@ pub struct Misses {
     pub upper: u64,
     /// Writes in the region: ACCESSED and DIRTY flags, and the kernel.
     pub writes: u64,
+    /// Pages whose permission to be written to changed, the misses of which are unaffected: how often it was given, and taken away.
+    pub permissions: BTreeMap<Page, [u64; 2]>,
     /// Pages that were mapped by entries outside of the region, where nobody sees misses.
     pub outside: u64,
     /// Changes that contradict what was told before.

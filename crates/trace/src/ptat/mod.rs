@@ -22,6 +22,7 @@ mod monitor;
 mod parser;
 mod saved;
 mod source;
+mod walks;
 mod write;
 
 pub use board::{BoardReader, Traffic};
@@ -35,6 +36,7 @@ pub use monitor::{Boards, Monitor};
 pub use parser::{Block, Parser, Sink};
 pub(crate) use source::Misses as MissSource;
 pub use tierscope_wire::ptat::{Change, Stage, Told, What, Window};
+pub use walks::WalkWriter;
 pub use write::{BoardWriter, DumpWriter};
 
 /// Whether a file begins like one of a capture.

@@ -35,6 +35,18 @@ impl Block {
     pub fn pages(&self) -> impl Iterator<Item = &Page> {
         self.pages.iter().flatten().map(|(page, _)| page)
     }
+
+    /// How many pages its entries map.
+    #[must_use]
+    pub fn mapped(&self) -> u8 {
+        self.mapped
+    }
+
+    /// Whether an entry points to a table, so that reads may be steps of walks to others.
+    #[must_use]
+    pub fn holds_tables(&self) -> bool {
+        self.tables != 0
+    }
 }
 
 /// Hears of misses one by one.
@@ -44,6 +56,11 @@ pub trait Sink {
 
     /// A read of a block in which pages are mapped. The few that the kernel announces afterwards are among them.
     fn miss(&mut self, ticks: u64, block: &Block);
+
+    /// So many reads of a block were misses, no more and no fewer: those since something in it changed, or since this was told
+    /// of it last, up to the group of that number.
+    #[inline(always)]
+    fn settled(&mut self, _group: u64, _block: &Block, _reads: u64) {}
 }
 
 impl Sink for () {
@@ -132,14 +149,14 @@ impl Parser {
     }
 
     /// What a group says is in force from here on.
-    pub fn apply(&mut self, group: &Group) {
+    pub fn apply<S: Sink>(&mut self, group: &Group, sink: &mut S) {
         self.next = group.number + 1;
         self.misses.untold += group.lost;
         for change in &group.changes {
             self.announce(change);
         }
         for change in &group.changes {
-            self.change(change);
+            self.change(change, sink);
         }
     }
 
@@ -157,9 +174,10 @@ impl Parser {
         self.region.holds(entry).then(|| ((entry - self.region.start) >> self.grain) as usize)
     }
 
-    fn change(&mut self, change: &Change) {
+    fn change<S: Sink>(&mut self, change: &Change, sink: &mut S) {
         let maps = match change.what {
-            What::Flags | What::Look => return,
+            What::Flags => return self.permission(change),
+            What::Look => return,
             What::Map | What::Table => true,
             What::Unmap | What::NoTable => false,
         };
@@ -167,7 +185,7 @@ impl Parser {
             self.misses.outside += u64::from(change.what == What::Map);
             return;
         };
-        self.settle(block);
+        self.settle(block, sink);
         let place = self.place(block);
         let state = &mut self.blocks[place].1;
         let at = (change.entry >> 3) as usize & ((1 << (self.grain - 3)) - 1);
@@ -191,6 +209,13 @@ impl Parser {
         }
     }
 
+    /// A page may be written to from now on, or not any more.
+    fn permission(&mut self, change: &Change) {
+        let page = Page { pid: change.pid, level: change.level, number: change.page };
+        let [given, taken] = self.misses.permissions.entry(page).or_default();
+        *(if change.writable { given } else { taken }) += 1;
+    }
+
     fn place(&mut self, block: usize) -> usize {
         if self.places[block] == 0 {
             self.blocks.push((block as u32, Block::default()));
@@ -200,7 +225,7 @@ impl Parser {
     }
 
     /// Gives the reads of a block to whom they belong.
-    fn settle(&mut self, block: usize) {
+    fn settle<S: Sink>(&mut self, block: usize, sink: &mut S) {
         let reads = std::mem::take(&mut self.reads[block]);
         if reads == 0 {
             return;
@@ -214,6 +239,7 @@ impl Parser {
             (0, 0) => self.misses.idle += reads,
             (0, _) => self.misses.upper += reads,
             (mapped, tables) => {
+                sink.settled(self.next, state, reads);
                 let share = reads * (SHARE / u64::from(mapped));
                 for (_, misses) in state.pages.iter_mut().flatten() {
                     give(misses, mapped, tables, reads, share);
@@ -224,8 +250,8 @@ impl Parser {
 
     /// Ends parsing: what every page had.
     #[must_use]
-    pub fn finish(mut self) -> Misses {
-        (0..self.reads.len()).for_each(|block| self.settle(block));
+    pub fn finish<S: Sink>(mut self, sink: &mut S) -> Misses {
+        (0..self.reads.len()).for_each(|block| self.settle(block, sink));
         let mut misses = self.misses;
         let mut mapped: Vec<Mapped> = self
             .blocks

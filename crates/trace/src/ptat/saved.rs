@@ -10,7 +10,7 @@ use super::parser::{Block, ENTRIES, Mapped, Parser};
 use crate::compact::varint::{put, take};
 
 const MAGIC: [u8; 8] = *b"\x89TSPTS\r\n";
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// What is saved besides the parser.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,6 +110,10 @@ fn put_misses(misses: &Misses, out: &mut Vec<u8>) {
     put_all(&[misses.outside, misses.conflicts, misses.untold, misses.late], out);
     put_all(&[tags, missing, disordered, misses.pages.len() as u64], out);
     misses.pages.iter().for_each(|(page, counts)| put_page(page, counts, out));
+    put(misses.permissions.len() as u64, out);
+    for (page, [given, taken]) in &misses.permissions {
+        put_all(&[page.pid.into(), page.level.number().into(), page.number, *given, *taken], out);
+    }
 }
 
 fn take_misses(rest: &mut &[u8]) -> Option<Misses> {
@@ -133,6 +137,12 @@ fn take_misses(rest: &mut &[u8]) -> Option<Misses> {
     for _ in 0..count {
         let (page, counts) = take_page(rest)?;
         misses.pages.insert(page, counts);
+    }
+    for _ in 0..take(rest)? {
+        let [pid, level, number, given, taken] = take_all(rest)?;
+        let level = Level::new(u8::try_from(level).ok()?)?;
+        let page = Page { pid: u32::try_from(pid).ok()?, level, number };
+        misses.permissions.insert(page, [given, taken]);
     }
     Some(misses)
 }

@@ -1,0 +1,124 @@
+//! Nested page tables: a guest's entries lie at guest-physical addresses, which a second set of tables, the hypervisor's, translates.
+//!
+//! TLBs hold what both come to, so nobody notices before one misses. Then every entry that the guest's walk reads, and the page that it
+//! ends at, is looked up in a TLB of guest-physical addresses, or walked to (Intel SDM volume 3, section 30.3.2): up to 24 reads where
+//! there were four. That TLB and its paging-structure caches are assumed to be as large as those of the machine without a guest.
+
+use tierscope_core::{Access, Result};
+use tierscope_hw::config::Translation;
+use tierscope_hw::{Asid, Mmu, PageSize, PageTable, Root, Source};
+
+use super::model::Tables;
+
+/// What the second dimension of walks took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Second {
+    /// Guest-physical addresses that were looked up.
+    pub(crate) lookups: u64,
+    /// Of these, walks.
+    pub(crate) walks: u64,
+    /// Entries of the hypervisor's tables that these read.
+    pub(crate) reads: u64,
+}
+
+/// A hypervisor's tables, and what cores know of them.
+pub(super) struct Nested {
+    tables: Tables,
+    root: Root,
+    size: PageSize,
+    mmus: Vec<Mmu>,
+    config: Translation,
+    pub(super) counts: Second,
+}
+
+impl Nested {
+    /// A hypervisor that gives a guest pages of that size, on a machine of so many bits of physical addresses.
+    pub(super) fn new(config: &Translation, bits: u32, size: PageSize) -> Result<Self> {
+        let mut tables = Tables::new(bits, config.levels);
+        let root = Root { table: tables.new_table(), asid: Asid::ZERO };
+        let mmus = vec![Mmu::new(config)?];
+        Ok(Self { tables, root, size, mmus, config: config.clone(), counts: Second::default() })
+    }
+
+    /// Cores up to that one have an MMU.
+    pub(super) fn reach(&mut self, core: usize) {
+        while self.mmus.len() <= core {
+            self.mmus.push(Mmu::new(&self.config).expect("the first could be made"));
+        }
+    }
+
+    /// A core reads at a guest-physical address.
+    pub(super) fn look_up(&mut self, core: usize, guest_physical: u64) {
+        self.counts.lookups += 1;
+        let Self { tables, root, size, mmus, counts, .. } = self;
+        let mmu = &mut mmus[core];
+        let found = mmu.translate(tables, *root, guest_physical, Access::Load).or_else(|_| {
+            tables.map(*root, guest_physical, *size);
+            mmu.translate(tables, *root, guest_physical, Access::Load)
+        });
+        if matches!(found, Ok((_, Source::Walk))) {
+            counts.walks += 1;
+            counts.reads += u64::from(mmu.last_reads().count());
+        }
+    }
+}
+
+/// A guest's tables as a core walks them.
+pub(super) struct Guest<'a> {
+    pub(super) tables: &'a mut Tables,
+    pub(super) nested: &'a mut Nested,
+    pub(super) core: usize,
+}
+
+impl PageTable for Guest<'_> {
+    fn read(&mut self, address: u64) -> u64 {
+        self.nested.look_up(self.core, address);
+        self.tables.read(address)
+    }
+
+    fn set(&mut self, address: u64, flags: u64) {
+        self.tables.set(address, flags);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::Model;
+    use super::*;
+    use tierscope_hw::Machine;
+
+    // The first walk knows nothing: four entries of the guest and the page, each of which takes a walk of its own through the
+    // hypervisor's four levels, or what of them its paging-structure caches know since the one before.
+    #[test]
+    fn a_first_walk_has_two_dimensions() {
+        let machine = Machine::ready_made("xeon-e5-2620v2").unwrap();
+        let mut model = Model::new(&machine, None).unwrap().nested(&machine, PageSize::K4).unwrap();
+        assert!(model.access((0, 1), 0x4000_0000, Access::Load, PageSize::K4));
+        assert_eq!((model.counts.walks, model.counts.reads), (1, 4));
+        let first = model.second().unwrap();
+        assert!(first.lookups >= 5 && first.walks >= 2, "{first:?}");
+        assert!(
+            first.reads >= 4 + (first.walks - 1) && first.reads <= 4 * first.walks,
+            "{first:?}"
+        );
+        // What TLBs hold asks nobody.
+        assert!(!model.access((0, 1), 0x4000_0008, Access::Load, PageSize::K4));
+        assert_eq!(model.second(), Some(first));
+    }
+
+    // 4096 pages, twice: guest and host walk for each; pages of 2 MiB beneath them leave the second dimension with few.
+    #[test]
+    fn larger_pages_beneath_spare_the_second_dimension() {
+        let machine = Machine::ready_made("xeon-e5-2620v2").unwrap();
+        let walks = |size| {
+            let mut model = Model::new(&machine, None).unwrap().nested(&machine, size).unwrap();
+            for page in (0..2).flat_map(|_| 0..4096u64) {
+                model.access((0, 1), 1 << 30 | page << 12, Access::Load, PageSize::K4);
+            }
+            assert_eq!(model.counts.walks, 8192);
+            model.second().unwrap().walks
+        };
+        let (small, large) = (walks(PageSize::K4), walks(PageSize::M2));
+        assert!(small >= 8192 && large < small / 50, "{small}, {large}");
+    }
+}
