@@ -31,6 +31,8 @@ pub struct Costs {
     pub moves: MoveCosts,
     /// Pages that are given back and read again.
     pub swap: SwapCosts,
+    /// Likewise, where they are kept compressed in memory.
+    pub zswap: ZswapCosts,
 }
 
 /// Probes and scans of ACCESSED bits; charged to the profiler.
@@ -258,6 +260,31 @@ pub struct SwapCosts {
     pub ranges: Ranges,
 }
 
+/// Pages kept compressed in memory; what compressing takes is charged to the mover, what a fault and
+/// decompressing take to the thread that faults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ZswapCosts {
+    /// A page over what is kept of it, in hundredths.
+    pub ratio_percent: u64,
+    /// Nanoseconds to compress a page of 4 KiB.
+    pub compress_ns: u64,
+    /// Nanoseconds to decompress it.
+    pub decompress_ns: u64,
+    /// Nanoseconds of taking a page out of the page tables and the lists.
+    pub page_ns: u64,
+    /// Nanoseconds of a fault apart from decompressing.
+    pub fault_ns: u64,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
+}
+
 /// The ready-made costs: name and TOML text.
 const READY_MADE: &[(&str, &str)] = &[("linux", include_str!("../../costs/linux.toml"))];
 
@@ -297,6 +324,7 @@ impl Costs {
             ("moves.batch", self.moves.batch),
             ("swap.read_mib_s", self.swap.read_mib_s),
             ("swap.write_mib_s", self.swap.write_mib_s),
+            ("zswap.ratio_percent", self.zswap.ratio_percent),
             ("tick.period_us", self.tick.period_us),
             ("shootdown.flush_all_pages", self.shootdown.flush_all_pages),
         ];
@@ -315,7 +343,8 @@ impl Costs {
         check_table(name, "calls", &self.calls)?;
         check_table(name, "shootdown", &self.shootdown)?;
         check_table(name, "moves", &self.moves)?;
-        check_table(name, "swap", &self.swap)
+        check_table(name, "swap", &self.swap)?;
+        check_table(name, "zswap", &self.zswap)
     }
 }
 

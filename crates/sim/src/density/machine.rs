@@ -1,5 +1,6 @@
 //! The machine and its ports.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use super::moves::Moves;
 use super::samples::Sampler;
 use super::stamps::{Stamp, Stamps};
 use super::stretches::Stretches;
+use super::swap::Swapped;
 use super::world::{SPACE, World};
 use super::{Config, Start};
 use crate::Truth;
@@ -34,6 +36,9 @@ pub struct Machine {
     pub(super) ledger: Ledger,
     pub(super) moves: Moves,
     pub(super) stretches: Stretches,
+    pub(super) swapped: Swapped,
+    /// Time that threads waited for pages that were out, in nanoseconds, as it was by then.
+    pub(super) recent_waits: VecDeque<(Time, u64)>,
     pub(super) tiers: Vec<TierUse>,
     stop: Option<Arc<AtomicBool>>,
 }
@@ -60,6 +65,8 @@ impl Machine {
             ledger: Ledger::default(),
             moves: Moves::default(),
             stretches: Stretches::default(),
+            swapped: Swapped::default(),
+            recent_waits: VecDeque::new(),
             tiers: Vec::new(),
             stop: None,
             config,
@@ -178,7 +185,8 @@ impl Ports for Machine {
     }
 
     fn pressure(&mut self) -> Result<Pressure, Missing> {
-        Ok(self.pressure_of_tiers())
+        let stalled = self.stalled();
+        Ok(Pressure { stalled, ..self.pressure_of_tiers() })
     }
 
     fn placement(&mut self) -> Result<&dyn PlacementView, Missing> {

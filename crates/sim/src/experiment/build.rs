@@ -221,6 +221,7 @@ impl File {
         config.placement = processes[0].placement.clone();
         config.overlap = processes[0].overlap;
         config.start = density.start.unwrap_or(config.start);
+        config.swap = density.swap;
         Ok(config)
     }
 

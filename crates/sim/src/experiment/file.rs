@@ -6,7 +6,7 @@ use toml::Spanned;
 
 use super::Mode;
 use crate::config::Event;
-use crate::density::Start;
+use crate::density::{Start, Swap};
 use crate::exact::Detail;
 
 /// The keys of a file, not yet checked.
@@ -130,6 +130,7 @@ pub(super) struct Exact {
 pub(super) struct Density {
     pub(super) rate: Option<f64>,
     pub(super) start: Option<Start>,
+    pub(super) swap: Option<Swap>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
