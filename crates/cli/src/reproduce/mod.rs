@@ -6,6 +6,7 @@
 mod experiment;
 mod page;
 pub(crate) mod placement;
+pub(crate) mod reclaim;
 mod sensitivity;
 mod verdict;
 
@@ -33,8 +34,8 @@ const BAR: f64 = 0.9;
 /// Flags of `tierscope reproduce`.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Experiments to run, or `placement` for all on policies, which take many minutes; all those on
-    /// telemetry unless told
+    /// Experiments to run, or `placement` for all on policies that place memory, which take many minutes, or
+    /// `reclaim` for those on giving it back; all those on telemetry unless told
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 
@@ -112,6 +113,17 @@ impl Planned {
 /// An unknown experiment; a file that cannot be read or written; [`ErrorKind::Data`] if a page to
 /// check is not current.
 pub fn run(args: &ReproduceArgs) -> Result<()> {
+    let (reclaiming, others): (Vec<String>, Vec<String>) =
+        args.experiments.iter().cloned().partition(|name| reclaim::knows(name));
+    if !reclaiming.is_empty() {
+        if let Some(name) = others.first() {
+            let what = format!("cannot run {name} beside {}", reclaiming[0]);
+            return Err(Error::new(ErrorKind::Usage, what)
+                .cause("one is not known, or is not about giving memory back")
+                .remedy("run those on reclaim by themselves"));
+        }
+        return run_reclaim(args, &reclaiming);
+    }
     let (placing, watching): (Vec<String>, Vec<String>) =
         args.experiments.iter().cloned().partition(|name| placement::knows(name));
     if !placing.is_empty() {
@@ -144,7 +156,8 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
         // What stands there on placement stays.
         Some(path) => {
             let old = std::fs::read_to_string(path).unwrap_or_default();
-            save(path, &format!("{page}{}", placement::part(&old)))
+            let (old, given_back) = reclaim::split(&old);
+            save(path, &format!("{page}{}{given_back}", placement::part(old)))
         }
         None => print(&page),
     }
@@ -162,9 +175,28 @@ fn run_placement(args: &ReproduceArgs, names: &[String]) -> Result<()> {
         (Some(path), _) => placement::check(path, &ran),
         (None, Some(path)) => {
             let old = std::fs::read_to_string(path).unwrap_or_default();
-            save(path, &placement::merged(&old, &ran))
+            let (old, given_back) = reclaim::split(&old);
+            save(path, &format!("{}{given_back}", placement::merged(old, &ran)))
         }
         (None, None) => ran.iter().try_for_each(|ran| print(&placement::section(ran))),
+    }
+}
+
+/// Experiments on giving memory back, and their part of the page.
+fn run_reclaim(args: &ReproduceArgs, names: &[String]) -> Result<()> {
+    let planned = reclaim::choose(names)?;
+    let stop = stop_flag()?;
+    let ran = reclaim::run(planned, &stop)?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(stopped());
+    }
+    match (&args.check, &args.output) {
+        (Some(path), _) => reclaim::check(path, &ran),
+        (None, Some(path)) => {
+            let old = std::fs::read_to_string(path).unwrap_or_default();
+            save(path, &reclaim::merged(&old, &ran))
+        }
+        (None, None) => ran.iter().try_for_each(|ran| print(&reclaim::section(ran))),
     }
 }
 

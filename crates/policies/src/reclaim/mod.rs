@@ -190,6 +190,8 @@ pub struct Reclaimer<W> {
     mapped: RangeSet,
     locked: RangeSet,
     listed: RangeSet,
+    /// Tables whose upper entries were asked, all of them, once.
+    seen: RangeSet,
     /// Scans that were not answered yet, in order.
     asked: VecDeque<(ScanOrder, Why)>,
     asked_at: Time,
@@ -215,6 +217,7 @@ impl<W: Walk> Reclaimer<W> {
             mapped: RangeSet::default(),
             locked: RangeSet::default(),
             listed: RangeSet::default(),
+            seen: RangeSet::default(),
             asked: VecDeque::new(),
             asked_at: Time(0),
             pending: VecDeque::new(),
@@ -319,10 +322,15 @@ impl<W: Walk> Reclaimer<W> {
         match W::PRUNES {
             None => self.pending.extend(tables.as_slice()),
             Some(prune) => {
-                let mode = ScanMode { clear: true, prune, present: true };
-                for range in tables.as_slice() {
-                    self.ask(*range, Level::PMD, mode, Why::Above, orders);
+                // What was never looked at may be there under an entry that nobody accesses.
+                let (known, new) = (tables.intersect(&self.seen), tables.minus(&self.seen));
+                for (part, prune) in [(known, prune), (new, false)] {
+                    let mode = ScanMode { clear: true, prune, present: true };
+                    for range in part.as_slice() {
+                        self.ask(*range, Level::PMD, mode, Why::Above, orders);
+                    }
                 }
+                self.seen = tables.clone();
             }
         }
         let also: RangeSet = self.walk.also().iter().map(|range| Level::PMD.align(range)).collect();

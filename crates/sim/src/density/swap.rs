@@ -109,6 +109,12 @@ fn range(from: u64, to: u64) -> Range {
 }
 
 impl Machine {
+    /// Whether memory can be given back.
+    #[must_use]
+    pub fn can_swap(&self) -> bool {
+        self.config.swap.is_some()
+    }
+
     /// What is in memory, and what is out.
     #[must_use]
     pub fn swap_use(&self) -> SwapUse {

@@ -5,6 +5,7 @@ mod instruments;
 mod laws;
 mod placement;
 mod statistics;
+mod swap;
 
 use std::time::Duration;
 
