@@ -269,7 +269,8 @@ pub(super) fn section(ran: &Ran) -> String {
         unit = ran.outcomes.first().map_or("operations", |outcome| outcome.unit.as_str()),
     );
     for outcome in &ran.outcomes {
-        let shown = |figure: Figure| figure.of(outcome, mhz).map_or("–".into(), |f| format!("{f:.3}"));
+        let shown =
+            |figure: Figure| figure.of(outcome, mhz).map_or("–".into(), |f| format!("{f:.3}"));
         let _ = writeln!(
             text,
             "| {} | {:.0} | {} | {} | {} | {} | {:.1} % |",
@@ -435,6 +436,9 @@ mod tests {
         let ran = Ran { outcomes: outcomes.to_vec(), planned: plan };
         let merged = merged(&page, &[ran]);
         assert!(merged.starts_with("telemetry\n\n# Placement policies\nx\n\n# Reclaim\n"));
-        assert!(!merged.contains("old\n") && merged.contains("| above | 900 B | 450 B |"), "{merged}");
+        assert!(
+            !merged.contains("old\n") && merged.contains("| above | 900 B | 450 B |"),
+            "{merged}"
+        );
     }
 }

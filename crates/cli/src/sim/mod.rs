@@ -153,7 +153,8 @@ pub(crate) fn experiment(name: &str, wanted: &Otherwise, more: &[Change]) -> Res
     let ready = ready.map(|(_, text)| (*text).to_owned());
     let text = match ready
         .or_else(|| placement::experiment_text(name))
-        .or_else(|| reclaim::experiment_text(name)) {
+        .or_else(|| reclaim::experiment_text(name))
+    {
         Some(text) => text,
         None => experiment_text(Path::new(name))?,
     };

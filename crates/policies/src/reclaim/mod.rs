@@ -6,7 +6,7 @@
 //! A walk asks the upper entries first ([`Walk::PRUNES`]) or every leaf; what is young gets into the youngest
 //! generation, and a new one is opened (`try_to_inc_max_seq`). While more than two generations have pages,
 //! those of the oldest are looked at once more, with their neighbours (`lru_gen_look_around`), and those that
-//! are still old are given back, unless their tier comes back too often ([`control`]).
+//! are still old are given back, unless their tier comes back too often (`control.rs`).
 //!
 //! Where this differs from the kernel, and why:
 //!

@@ -123,6 +123,7 @@ pub(super) struct Exact {
     pub(super) quantum: Option<Spanned<String>>,
     pub(super) profiler_cpu: Option<Spanned<u32>>,
     pub(super) table_region: Option<Spanned<String>>,
+    pub(super) swap: Option<Swap>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -43,10 +43,10 @@ fn what_is_given_back_leaves_memory_and_is_not_present() {
     let some = machine.swap_use().out;
     assert!(some > GIB / 8 && some < GIB / 3, "{some}");
     pass(&mut machine, 3 * SECOND);
-    assert_eq!(outcomes(&machine).iter().map(|o| (o.done, o.failed)).collect::<Vec<_>>(), [(
-        GIB / 2,
-        0
-    )]);
+    assert_eq!(
+        outcomes(&machine).iter().map(|o| (o.done, o.failed)).collect::<Vec<_>>(),
+        [(GIB / 2, 0)]
+    );
     let used = machine.swap_use();
     assert_eq!((used.out, used.resident, used.refaulted), (GIB / 2, 3 * GIB / 2, 0));
     assert_eq!(used.pool, (GIB / 2 / 4096).div_ceil(3) * 4096);
