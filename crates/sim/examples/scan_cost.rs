@@ -40,7 +40,7 @@ fn walk_ms(policy: &str, gib: u64) -> Result<f64> {
     let spec = format!("contiguous:space={gib}GiB,hot={HOT}MiB,at=256MiB");
     let mut machine = Machine::new(config, &generate::from_spec(&spec)?)?;
     let line = format!("{policy}:interval={}s,share=0", INTERVAL.as_secs());
-    let mut until = |machine: &mut Machine, policy: &mut dyn tierscope_core::Policy, time: Time| {
+    let until = |machine: &mut Machine, policy: &mut dyn tierscope_core::Policy, time: Time| {
         let mut mover = machine.mover();
         let (budget, course) = (Budget { bytes: u64::MAX }, Course::until(time));
         let mut clock = Metronome::new(Duration::from_secs(1));

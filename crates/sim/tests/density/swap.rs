@@ -2,7 +2,7 @@
 
 use tierscope_core::drive::{Course, Sink, Window, tier};
 use tierscope_core::{
-    Action, ActionId, ActionKind, Budget, Clock, Mover as _, Outcome, PlacementView, Tier,
+    Action, ActionId, ActionKind, Budget, Mover as _, Outcome, PlacementView, Tier,
 };
 use tierscope_instruments::metronome::Metronome;
 use tierscope_instruments::registry::{self, Common};
