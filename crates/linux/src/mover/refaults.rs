@@ -88,6 +88,12 @@ impl Refaults {
         back * PAGE_SIZE
     }
 
+    /// Looks at all blocks once, at the end; returns the bytes that came back since they were last looked at.
+    pub(crate) fn look_at_all(&mut self, kernel: &mut dyn Kernel) -> u64 {
+        let keys: Vec<(SpaceId, u64)> = self.blocks.keys().copied().collect();
+        keys.into_iter().map(|key| self.look_at(key, kernel)).sum::<u64>() * PAGE_SIZE
+    }
+
     fn look_at(&mut self, key: (SpaceId, u64), kernel: &mut dyn Kernel) -> u64 {
         let mut pages = [Paged::Absent; PAGES];
         let pid = kernel.pid_of(key.0);

@@ -134,8 +134,12 @@ impl<K: Kernel> Worker<K> {
         });
         self.look_for_refaults(desk);
         let Some(mut job) = self.job.take() else {
+            if stop {
+                let back = self.refaults.look_at_all(&mut self.kernel);
+                desk(&mut |desk| desk.account.refaulted += back);
+                return Next::Done;
+            }
             return match self.refaults.due() {
-                _ if stop => Next::Done,
                 Some(due) => Next::At(due),
                 None => Next::Idle,
             };

@@ -125,6 +125,11 @@ fn what_is_given_back_is_accounted_for() {
     let account = bench.account();
     assert_eq!([account.reclaimed, account.already].map(pages_of), [5, 2]);
     assert_eq!(pages_of(account.failed[&Cause::NoSwap]), 6, "the pinned one is not told apart");
+    // At the end all is looked at once more, whatever the time.
+    bench.worker.kernel.swap_in(1);
+    bench.desk.get_mut().stop = true;
+    assert_eq!(bench.step(), Next::Done);
+    assert_eq!(pages_of(bench.account().refaulted), 3);
 }
 
 #[test]
