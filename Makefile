@@ -73,6 +73,10 @@ bench-place: build ## policies on real servers in the instrumented virtual machi
 	@scripts/setup.sh bench
 	@$(LAB) bench place
 
+bench-reclaim: build ## cold memory given back to zswap, by the kernel's MGLRU and ours; cost of a walk by size: target/bench/reclaim.json, resumable
+	@scripts/setup.sh bench
+	@$(LAB) bench reclaim
+
 bench-trace: build ## traces: readers, a bus monitor's captures, recording beside lackey: target/bench/trace.json, resumable
 	@scripts/setup.sh bench
 	@$(LAB) bench trace
@@ -84,5 +88,5 @@ test-spark: build ## many machines' TLB misses, merged by Spark, beside our own 
 clean: ## remove everything that was built, fetched and recorded
 	rm -rf target $(TARGET)
 
-.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim bench-machine bench-count bench-place bench-trace test-spark install uninstall deb clean
+.PHONY: help setup build lab-program run test lint bench-light bench-see bench-show bench-sim bench-machine bench-count bench-place bench-trace bench-reclaim test-spark install uninstall deb clean
 .DEFAULT_GOAL := help

@@ -24,6 +24,7 @@ pub mod modules_dep;
 pub mod paths;
 pub mod place;
 pub mod progress;
+pub mod reclaim;
 pub mod run;
 pub mod scenario;
 pub mod see;

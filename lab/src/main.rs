@@ -10,8 +10,8 @@ use tierscope_lab::progress::say;
 use tierscope_lab::run::{self, Options};
 use tierscope_lab::scenario::Scenario;
 use tierscope_lab::{
-    accuracy, bench, count, first_light, kbuild, machine, place, progress, see, show, sim, suite,
-    support, tracing, user,
+    accuracy, bench, count, first_light, kbuild, machine, place, progress, reclaim, see, show, sim,
+    suite, support, tracing, user,
 };
 
 /// Run tierscope on real kernels in QEMU (TCG).
@@ -60,7 +60,7 @@ enum Verb {
     /// Measure a chapter: target/bench/CHAPTER.json.
     Bench {
         /// Chapter.
-        #[arg(value_parser = ["light", "see", "show", "sim", "machine", "count", "place", "trace"])]
+        #[arg(value_parser = ["light", "see", "show", "sim", "machine", "count", "place", "trace", "reclaim"])]
         chapter: String,
         /// All but light: only what has this in its name.
         #[arg(long, default_value = "")]
@@ -217,6 +217,7 @@ fn dispatch(verb: Verb) -> Result<()> {
         }
         Verb::Bench { chapter, only, .. } if chapter == "count" => count::bench(&matrix, &only),
         Verb::Bench { chapter, only, .. } if chapter == "place" => place::bench(&matrix, &only),
+        Verb::Bench { chapter, only, .. } if chapter == "reclaim" => reclaim::bench(&matrix, &only),
         Verb::Bench { chapter, only, .. } if chapter == "trace" => tracing::bench(&matrix, &only),
         Verb::Bench { .. } => bench::light(&matrix),
         Verb::Trace { parts, keep, out, plugin, program } => {

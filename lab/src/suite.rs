@@ -11,6 +11,7 @@ use crate::machine;
 use crate::paths;
 use crate::place;
 use crate::progress::say;
+use crate::reclaim;
 use crate::run::{self, Options};
 use crate::scenario::Scenario;
 use crate::see;
@@ -51,6 +52,8 @@ pub struct Case {
     pub machine: bool,
     /// Whether the checks of a run of policies must hold.
     pub place: bool,
+    /// Whether the checks of a run that gives memory back must hold.
+    pub reclaim: bool,
     /// Least precision and recall of telescope guided against the toucher's truth.
     pub compare: Option<f64>,
 }
@@ -110,6 +113,9 @@ impl Case {
         }
         if self.place {
             place::check(&done.out, &scenario)?;
+        }
+        if self.reclaim {
+            reclaim::check(&done.out, &scenario)?;
         }
         if self.simulated {
             sim::check(&done.out, &scenario)?;

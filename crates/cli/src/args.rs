@@ -17,6 +17,7 @@ use crate::list::ListCommand;
 use crate::live::args::LiveArgs;
 use crate::nemo::NemoCommand;
 use crate::qos::QosArgs;
+use crate::reclaim::args::ReclaimArgs;
 use crate::reproduce::ReproduceArgs;
 use crate::serve::ServeArgs;
 use crate::sim::SimCommand;
@@ -47,6 +48,8 @@ pub enum Command {
     Live(LiveArgs),
     /// Let a policy move the memory of processes between fast and slow nodes
     Tier(Box<TierArgs>),
+    /// Let a policy give cold memory of processes back, to swap or zswap
+    Reclaim(Box<ReclaimArgs>),
     /// Hold a recording against the truth that a toucher wrote
     Compare(CompareArgs),
     /// Tell what this machine has of what can be used, why the rest is missing, and the remedy

@@ -21,6 +21,7 @@ pub mod plan;
 mod plot;
 pub mod progress;
 pub mod qos;
+pub mod reclaim;
 pub mod record;
 pub mod report;
 pub mod reproduce;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use tierscope_cli::args::{self, Cli, Command};
 use tierscope_cli::plan::Plan;
 use tierscope_cli::{
-    bench, compare, doctor, exit, export, import, list, live, nemo, qos, record, report, reproduce,
-    serve, sim, tier, tlb, trace, whatif,
+    bench, compare, doctor, exit, export, import, list, live, nemo, qos, reclaim, record, report,
+    reproduce, serve, sim, tier, tlb, trace, whatif,
 };
 use tierscope_core::Result;
 
@@ -37,6 +37,7 @@ fn run(cli: Cli, line: String) -> Result<()> {
         Command::List(command) => list::run(&command),
         Command::Live(args) => live::run(args, line),
         Command::Tier(args) => tier::run(*args, line),
+        Command::Reclaim(args) => reclaim::run(*args, line),
         Command::Compare(args) => compare::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Export(args) => export::run(&args),

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, Action, ActionKind, Addr, Budget, Clock, Counters, CpuTime, Failure, HintFaults,
-    Instrument, Lost, Mappings, Missing, Mover, Outcome, PAGE_SIZE, PageEvent, PageEventKind,
-    PageEvents, PageId, PlacementView, Ports, Pressure, Range, Region, Result, Samples, Setting,
-    Snapshot, Step, Target, Tier, TierPressure, TierUse, Time, Wake,
+    AccessBits, AccessedSet, Action, ActionKind, Addr, Budget, Clock, Counters, CpuTime, Failure,
+    HintFaults, Instrument, Level, Lost, Mappings, Missing, Mover, Outcome, PAGE_SIZE, PageEvent,
+    PageEventKind, PageEvents, PageId, PlacementView, Ports, Pressure, Probe, Radix, Range, Region,
+    Result, Samples, ScanMode, ScanStats, Setting, Snapshot, Step, Target, Tier, TierPressure,
+    TierUse, Time, Wake,
 };
 
 use crate::toy::{Toy, Workload};
@@ -491,9 +492,46 @@ impl PlacementView for Tiered {
     }
 }
 
+/// As the toy machine's, but what is not in memory is not present.
+impl AccessBits for Tiered {
+    fn radix(&self) -> Radix {
+        self.toy.radix()
+    }
+
+    fn probe(&mut self, probes: &mut [Probe]) -> Result<()> {
+        self.toy.probe(probes)
+    }
+
+    fn scan(
+        &mut self,
+        range: &Range,
+        level: Level,
+        mode: ScanMode,
+        set: &mut AccessedSet,
+    ) -> Result<ScanStats> {
+        let mut stats = self.toy.scan(range, level, mode, set)?;
+        if level > Level::PTE {
+            return Ok(stats);
+        }
+        let world = self.world.borrow();
+        for index in 0..set.entries() {
+            let at = set.range.at(index << level.shift());
+            let there = world.page(at).is_some_and(|(page, _)| world.tiers[page].is_some());
+            let (word, bit) = ((index / 64) as usize, 1 << (index % 64));
+            if !there {
+                let words = set.young.get_mut(word).into_iter().chain(set.present.get_mut(word));
+                words.for_each(|word| *word &= !bit);
+            }
+        }
+        stats.young = set.young_count();
+        stats.present = set.present.iter().map(|word| u64::from(word.count_ones())).sum();
+        Ok(stats)
+    }
+}
+
 impl Ports for Tiered {
     fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
-        self.toy.access_bits()
+        Ok(self)
     }
 
     fn counters(&mut self) -> Result<&mut dyn Counters, Missing> {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Action, Budget, CpuTime, Error, ErrorKind, Evidence, Instrument, Mappings, Mover, Orders,
-    Outcome, Policy, Ports, Residence, Result, RuleId, RuleOrder, Snapshot, Time, Wake,
+    AccessedSet, Action, Budget, CpuTime, Error, ErrorKind, Evidence, Instrument, Mappings, Mover,
+    Orders, Outcome, Policy, Ports, Residence, Result, RuleId, RuleOrder, ScanOrder, Snapshot,
+    Time, Wake,
 };
 
 /// Everything that belongs to one window, committed as a whole or not at all.
@@ -192,6 +193,8 @@ struct Relay {
     mappings: MappingWatch,
     orders: Orders,
     spare: Orders,
+    /// The answer to the last scan: its memory is used again.
+    scanned: AccessedSet,
     issued: Vec<Action>,
     ended: Vec<Outcome>,
 }
@@ -207,6 +210,7 @@ impl Relay {
             mappings: MappingWatch::new(mappings_age),
             orders: Orders::default(),
             spare: Orders::default(),
+            scanned: AccessedSet::default(),
             issued: Vec::new(),
             ended: Vec::new(),
         }
@@ -285,6 +289,9 @@ impl Relay {
             ports.access_bits()?.probe(&mut given.probes)?;
             policy.observe(Evidence::Bits(&given.probes), &mut self.orders);
         }
+        for part in given.scans.iter().flat_map(|scan| scan.parts()) {
+            relay_scan(ports, policy, &part, &mut self.scanned, &mut self.orders)?;
+        }
         if !given.actions.is_empty() {
             mover.submit(&given.actions, self.budget)?;
             self.issued.extend_from_slice(&given.actions);
@@ -302,6 +309,18 @@ fn observe_some(
     if count > 0 {
         policy.observe(evidence, orders);
     }
+}
+
+fn relay_scan(
+    ports: &mut dyn Ports,
+    policy: &mut dyn Policy,
+    order: &ScanOrder,
+    set: &mut AccessedSet,
+    orders: &mut Orders,
+) -> Result<()> {
+    let stats = ports.access_bits()?.scan(&order.range, order.level, order.mode, set)?;
+    policy.observe(Evidence::Scanned(set, &stats), orders);
+    Ok(())
 }
 
 fn relay_rule(

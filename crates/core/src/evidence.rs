@@ -1,6 +1,8 @@
 //! What a target gives away about its memory.
 
-use crate::{Addr, Mappings, Outcome, Probe, Range, RuleId, Snapshot, Tier, Time};
+use crate::{
+    AccessedSet, Addr, Mappings, Outcome, Probe, Range, RuleId, ScanStats, Snapshot, Tier, Time,
+};
 
 /// Whether an access read or wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +104,8 @@ pub enum Evidence<'a> {
     Regions(&'a Snapshot),
     /// Answers to probes that the policy ordered.
     Bits(&'a [Probe]),
+    /// The answer to a scan that the policy ordered, or to a part of it.
+    Scanned(&'a AccessedSet, &'a ScanStats),
     /// Sampled accesses.
     Samples(&'a [Sample]),
     /// Hint faults on ranges that the policy armed.

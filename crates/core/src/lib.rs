@@ -35,7 +35,7 @@ pub use evidence::{
 };
 pub use instrument::{Instrument, Setting, Step};
 pub use mapping::{Backing, Mapping, Mappings, Space};
-pub use orders::{Action, ActionId, ActionKind, Failure, Orders, Outcome, RuleOrder};
+pub use orders::{Action, ActionId, ActionKind, Failure, Orders, Outcome, RuleOrder, ScanOrder};
 pub use policy::{Budget, Mover, PageId, PlacementView, Policy, Tier, TierUse};
 pub use ports::{
     AccessBits, AccessedSet, BusObserver, Clock, Counters, CpuTime, Framed, Frames, HintFaults,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Probe, Range, Rule, RuleId, Tier, Time};
+use crate::{Level, Probe, Range, Rule, RuleId, ScanMode, Tier, Time};
 
 /// Names an action of one policy run: dense, in order of issue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,11 +47,46 @@ pub enum RuleOrder {
     Read(RuleId, u32),
 }
 
+/// A scan: every entry of a level in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ScanOrder {
+    /// The addresses.
+    pub range: Range,
+    /// The level of the entries.
+    pub level: Level,
+    /// Clear, prune, tell what is present.
+    pub mode: ScanMode,
+}
+
+impl ScanOrder {
+    /// Entries that one call to the machine looks at, at most: 1 GiB of pages. What is longer is scanned,
+    /// and answered, in parts.
+    pub const ENTRIES: u64 = 1 << 18;
+
+    /// The order in parts that one call takes, in order of address, cut between entries.
+    pub fn parts(self) -> impl Iterator<Item = ScanOrder> {
+        let bytes = Self::ENTRIES.saturating_mul(self.level.entry_bytes());
+        let whole = self.level.align(&self.range);
+        let mut next = whole.start;
+        std::iter::from_fn(move || {
+            if next >= whole.end {
+                return None;
+            }
+            let range =
+                Range { start: next, end: next.saturating_add(bytes).min(whole.end), ..whole };
+            next = range.end;
+            Some(ScanOrder { range, ..self })
+        })
+    }
+}
+
 /// Everything a policy orders in one go; the drive loop relays it and clears it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Orders {
     /// Entries to test or test-and-clear; answers come as [`crate::Evidence::Bits`].
     pub probes: Vec<Probe>,
+    /// Ranges to scan; answers come as [`crate::Evidence::Scanned`], one for each of [`ScanOrder::parts`].
+    pub scans: Vec<ScanOrder>,
     /// Ranges to arm for hint faults.
     pub arm: Vec<Range>,
     /// Telemetry rules.
@@ -66,6 +101,7 @@ impl Orders {
     /// Empties it and keeps its memory.
     pub fn clear(&mut self) {
         self.probes.clear();
+        self.scans.clear();
         self.arm.clear();
         self.rules.clear();
         self.actions.clear();
@@ -106,4 +142,23 @@ pub struct Outcome {
     pub failed: u64,
     /// Why, if any failed: the most frequent cause.
     pub why: Option<Failure>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SpaceId;
+
+    // 2.5 GiB of pages are three calls; of PMD entries, one; nothing is none.
+    #[test]
+    fn a_long_scan_is_cut_between_entries() {
+        let of = |level, from: u64, to: u64| {
+            let range = Range::new(SpaceId(0), from << 20, to << 20);
+            let parts = ScanOrder { range, level, mode: ScanMode::default() }.parts();
+            parts.map(|part| (part.range.start >> 20, part.range.end >> 20)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Level::PTE, 1, 2561), [(1, 1025), (1025, 2049), (2049, 2561)]);
+        assert_eq!(of(Level::PMD, 1, 2561), [(0, 2562)]);
+        assert_eq!(of(Level::PTE, 7, 7), []);
+    }
 }

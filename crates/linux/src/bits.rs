@@ -1,5 +1,8 @@
 //! ACCESSED bits of all spaces together: batches are taken apart by space and put together again.
 
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 use tierscope_core::{
     AccessBits, AccessedSet, Judged, LeafKind, Level, Probe, ProbeOp, Radix, Range, Result,
     ScanMode, ScanStats, SpaceId, State,
@@ -20,11 +23,33 @@ pub(crate) struct Bits {
     order: Vec<u32>,
     /// Probes of one space; kept for its memory.
     batch: Vec<abi::Probe>,
+    /// Scans so far.
+    scans: Scans,
+}
+
+/// What scans came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scans {
+    /// Ranges scanned.
+    pub scans: u64,
+    /// Entries of any level looked at.
+    pub visited: u64,
+    /// Entries of the level asked for found young.
+    pub young: u64,
+    /// CPU time of whoever asked, the kernel's work for it included.
+    pub cpu: Duration,
 }
 
 impl Bits {
     pub(crate) fn new(module: Module) -> Self {
-        Self { module, attached: Vec::new(), gone: false, order: Vec::new(), batch: Vec::new() }
+        Self {
+            module,
+            attached: Vec::new(),
+            gone: false,
+            order: Vec::new(),
+            batch: Vec::new(),
+            scans: Scans::default(),
+        }
     }
 
     /// Attaches to the process; `space` is above all before it.
@@ -32,6 +57,11 @@ impl Bits {
         let attachment = self.module.attach_as(pid, pidfd)?;
         self.attached.push((space, attachment));
         Ok(())
+    }
+
+    /// Scans so far.
+    pub(crate) fn scans(&self) -> Scans {
+        self.scans
     }
 
     pub(crate) fn detach(&mut self, space: SpaceId) {
@@ -147,10 +177,16 @@ impl AccessBits for Bits {
         mode: ScanMode,
         set: &mut AccessedSet,
     ) -> Result<ScanStats> {
+        let began = clock_gettime(ClockId::ThreadCPUTime);
         let found = match find(&mut self.attached, range.space) {
             Some(attachment) => attachment.scan(range, level, mode, set)?,
             None => None,
         };
+        let spent = clock_gettime(ClockId::ThreadCPUTime) - began;
+        self.scans.cpu += Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32);
+        self.scans.scans += 1;
+        self.scans.visited += found.map_or(0, |found| found.visited);
+        self.scans.young += found.map_or(0, |found| found.young);
         if found.is_none() {
             set.reset(range, level, mode.present);
             self.lose(range.space);

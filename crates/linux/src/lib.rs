@@ -19,6 +19,7 @@ pub mod perf;
 pub mod pidfd;
 mod places;
 pub mod proc;
+pub mod reclaim;
 mod residence;
 mod selection;
 mod selftest_page;
@@ -30,6 +31,7 @@ pub mod tiering;
 mod tiers;
 mod watched;
 
+pub use bits::Scans;
 pub use machine::LiveMachine;
 pub use selection::Selection;
 pub use stop::StopSignals;

@@ -13,7 +13,7 @@ use tierscope_core::{
 };
 
 use crate::alarm::{Alarm, Heard};
-use crate::bits::Bits;
+use crate::bits::{Bits, Scans};
 use crate::module::Module;
 use crate::mover::kernel::{Member, Roll};
 use crate::mover::{Limits, LiveMover};
@@ -126,6 +126,24 @@ impl LiveMachine {
         let (tiering, mover) = Tiering::open(config, limits, Arc::clone(&self.roll))?;
         self.tiering = Some(tiering);
         Ok((self, mover))
+    }
+
+    /// Lets pages be given back: from now on the machine tells of pressure, and of all nodes as of one tier. What
+    /// comes back gives them back.
+    ///
+    /// # Errors
+    /// Limits make no sense.
+    pub fn with_reclaim(mut self, limits: Limits) -> Result<(Self, LiveMover)> {
+        self.enrol();
+        let (tiering, mover) = Tiering::of_one_tier(limits, Arc::clone(&self.roll))?;
+        self.tiering = Some(tiering);
+        Ok((self, mover))
+    }
+
+    /// What scans of access bits came to so far.
+    #[must_use]
+    pub fn scans(&self) -> Scans {
+        self.bits.as_ref().map(Bits::scans).unwrap_or_default()
     }
 
     /// Adds a source of samples, or why there is none.

@@ -11,7 +11,7 @@ use crate::mover::kernel::{Kernel, Roll, RunningKernel, watermarks};
 pub use crate::mover::{Account, Cause, Limits, LiveMover, MoverHandle};
 use crate::places::Places;
 pub use crate::tiers::TierConfig;
-use crate::tiers::find;
+use crate::tiers::{find, tiers};
 
 /// Pressure and free memory are read no more often than this, …
 const PAUSE: Duration = Duration::from_millis(100);
@@ -46,14 +46,33 @@ impl Tiering {
         limits: Limits,
         roll: Roll,
     ) -> Result<(Self, LiveMover)> {
+        let tiers = find(Path::new("/sys"), config)?;
+        Self::over(tiers, config.capacity.clone(), limits, roll)
+    }
+
+    /// All nodes with memory as one tier: for whoever gives pages back and moves none.
+    pub(crate) fn of_one_tier(limits: Limits, roll: Roll) -> Result<(Self, LiveMover)> {
+        let nodes: Vec<Node> = tiers(Path::new("/sys")).into_iter().flatten().collect();
+        // A kernel without NUMA has the first one.
+        let nodes = if nodes.is_empty() { vec![Node(0)] } else { nodes };
+        let (mut tiering, mover) = Self::over(vec![nodes], Vec::new(), limits, roll)?;
+        tiering.places.look_when_asked();
+        Ok((tiering, mover))
+    }
+
+    fn over(
+        tiers: Vec<Vec<Node>>,
+        capacity: Vec<Option<u64>>,
+        limits: Limits,
+        roll: Roll,
+    ) -> Result<(Self, LiveMover)> {
         let zones = PathBuf::from("/proc/zoneinfo");
         let text = fs::read_to_string(&zones).unwrap_or_default();
         let mark = |node: Node| (node, watermarks(&text, node).0);
-        let tiers = find(Path::new("/sys"), config)?;
         let tiers = tiers.into_iter().map(|tier| tier.into_iter().map(mark).collect()).collect();
         let layout = Layout { tiers };
         let kernel = || RunningKernel::new(Roll::clone(&roll));
-        let mut places = Places::new(kernel(), layout.clone(), config.capacity.clone());
+        let mut places = Places::new(kernel(), layout.clone(), capacity);
         places.set_keep_free(limits.keep_free);
         let mover = LiveMover::start(Roll::clone(&roll), layout.clone(), limits)?;
         let tiering = Self {

@@ -11,7 +11,7 @@ fn small(line: &str, seconds: f64) {
 
 /// A policy of blocks of 2 MiB.
 fn blocks(line: &str, mapped: u64, seconds: f64) {
-    let traits = Traits { promotes: Some(seconds), mapped, huge: false };
+    let traits = Traits { promotes: Some(seconds), mapped, huge: false, reclaims: None };
     conforms(&|| make(line).expect("it can be made"), &traits);
 }
 
@@ -112,10 +112,38 @@ fn hot_region() {
     blocks("hot_region:verify_pages=4,round=4MiB,retry=1s", 64 << 20, 5.0);
 }
 
+/// A policy that gives memory back, on small pages and on huge ones.
+fn gives_back(line: &str, seconds: f64) {
+    for huge in [false, true] {
+        let traits = Traits { promotes: None, mapped: 64 << 20, huge, reclaims: Some(seconds) };
+        conforms(&|| make(line).expect("it can be made"), &traits);
+    }
+}
+
+#[test]
+fn mglru() {
+    gives_back("mglru", 12.0);
+}
+
+#[test]
+fn mglru_linear() {
+    gives_back("mglru-linear", 12.0);
+}
+
+#[test]
+fn mglru_telescope() {
+    gives_back("mglru-telescope", 12.0);
+}
+
+#[test]
+fn cold_regions() {
+    gives_back("cold-regions:cold=2s", 12.0);
+}
+
 #[test]
 fn huge_pages() {
     let huge = |line: &'static str, promotes| {
-        let traits = Traits { promotes, mapped: 256 << 20, huge: true };
+        let traits = Traits { promotes, mapped: 256 << 20, huge: true, reclaims: None };
         conforms(&|| make(line).expect("it can be made"), &traits);
     };
     huge("multi_clock", Some(8.0));

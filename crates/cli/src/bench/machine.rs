@@ -38,6 +38,11 @@ pub(crate) trait Simulated: Ports {
     /// Something that carries out actions on it.
     fn mover(&self) -> Mover;
 
+    /// What of the target is in memory and what is out, where memory can be given back and that is counted.
+    fn swap_use(&self) -> Option<density::SwapUse> {
+        None
+    }
+
     /// Nanoseconds that these shares of the accesses do not exceed now, where it can be told.
     fn latencies(&mut self, shares: [f64; 3]) -> Option<[f64; 3]>;
 }
@@ -70,6 +75,10 @@ impl Simulated for density::Machine {
 
     fn mover(&self) -> Mover {
         density::Machine::mover(self)
+    }
+
+    fn swap_use(&self) -> Option<density::SwapUse> {
+        self.can_swap().then(|| density::Machine::swap_use(self))
     }
 
     fn latencies(&mut self, shares: [f64; 3]) -> Option<[f64; 3]> {

@@ -186,8 +186,12 @@ impl Experiment {
 pub(super) fn choose(names: &[String]) -> Result<Vec<Experiment>> {
     for name in names {
         if !ALL.iter().any(|(known, _)| known == name) {
-            let known: Vec<&str> =
-                ALL.iter().map(|(known, _)| *known).chain(super::placement::names()).collect();
+            let known: Vec<&str> = ALL
+                .iter()
+                .map(|(known, _)| *known)
+                .chain(super::placement::names())
+                .chain(super::reclaim::names())
+                .collect();
             return Err(Error::new(ErrorKind::Usage, format!("no experiment is called {name}"))
                 .remedy(format!("choose from {}", known.join(", "))));
         }

@@ -8,6 +8,7 @@ pub(crate) mod nemo;
 mod page;
 pub(crate) mod placement;
 mod ptat;
+pub(crate) mod reclaim;
 mod sensitivity;
 mod verdict;
 
@@ -35,9 +36,10 @@ const BAR: f64 = 0.9;
 /// Flags of `tierscope reproduce`.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Experiments to run; or `placement` for all on policies, which take many minutes, `nemo` for all on
-    /// counters in the memory controller, `ptat` and perhaps names for those on TLB misses: each of these has
-    /// a page of its own. All those on telemetry unless told
+    /// Experiments to run; or `placement` for all on policies that place memory, which take many minutes,
+    /// `reclaim` for those on giving it back, `nemo` for all on counters in the memory controller, `ptat` and
+    /// perhaps names for those on TLB misses: each of these has a page of its own. All those on telemetry
+    /// unless told
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 
@@ -128,6 +130,17 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     if args.experiments.first().is_some_and(|name| name == ptat::GROUP) {
         return ptat::reproduce(args, &args.experiments[1..]);
     }
+    let (reclaiming, others): (Vec<String>, Vec<String>) =
+        args.experiments.iter().cloned().partition(|name| reclaim::knows(name));
+    if !reclaiming.is_empty() {
+        if let Some(name) = others.first() {
+            let what = format!("cannot run {name} beside {}", reclaiming[0]);
+            return Err(Error::new(ErrorKind::Usage, what)
+                .cause("one is not known, or is not about giving memory back")
+                .remedy("run those on reclaim by themselves"));
+        }
+        return run_reclaim(args, &reclaiming);
+    }
     let (placing, watching): (Vec<String>, Vec<String>) =
         args.experiments.iter().cloned().partition(|name| placement::knows(name));
     if !placing.is_empty() {
@@ -160,7 +173,8 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
         // What stands there on placement stays.
         Some(path) => {
             let old = std::fs::read_to_string(path).unwrap_or_default();
-            save(path, &format!("{page}{}", placement::part(&old)))
+            let (old, given_back) = reclaim::split(&old);
+            save(path, &format!("{page}{}{given_back}", placement::part(old)))
         }
         None => print(&page),
     }
@@ -194,9 +208,28 @@ fn run_placement(args: &ReproduceArgs, names: &[String]) -> Result<()> {
         (Some(path), _) => placement::check(path, &ran),
         (None, Some(path)) => {
             let old = std::fs::read_to_string(path).unwrap_or_default();
-            save(path, &placement::merged(&old, &ran))
+            let (old, given_back) = reclaim::split(&old);
+            save(path, &format!("{}{given_back}", placement::merged(old, &ran)))
         }
         (None, None) => ran.iter().try_for_each(|ran| print(&placement::section(ran))),
+    }
+}
+
+/// Experiments on giving memory back, and their part of the page.
+fn run_reclaim(args: &ReproduceArgs, names: &[String]) -> Result<()> {
+    let planned = reclaim::choose(names)?;
+    let stop = stop_flag()?;
+    let ran = reclaim::run(planned, &stop)?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(stopped());
+    }
+    match (&args.check, &args.output) {
+        (Some(path), _) => reclaim::check(path, &ran),
+        (None, Some(path)) => {
+            let old = std::fs::read_to_string(path).unwrap_or_default();
+            save(path, &reclaim::merged(&old, &ran))
+        }
+        (None, None) => ran.iter().try_for_each(|ran| print(&reclaim::section(ran))),
     }
 }
 

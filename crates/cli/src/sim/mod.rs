@@ -21,7 +21,7 @@ use tierscope_sim::experiment::{Change, Experiment, Mode, read_file as experimen
 
 use crate::bench::race::stop_flag;
 use crate::report::written;
-use crate::reproduce::{nemo, placement};
+use crate::reproduce::{nemo, placement, reclaim};
 use crate::units;
 use crate::watch::{Watch, watches};
 use crate::work::{about, read_workload};
@@ -151,7 +151,11 @@ fn run_once(args: &RunArgs, line: &str) -> Result<()> {
 pub(crate) fn experiment(name: &str, wanted: &Otherwise, more: &[Change]) -> Result<Experiment> {
     let ready = READY_MADE.iter().find(|(known, _)| *known == name);
     let ready = ready.map(|(_, text)| (*text).to_owned());
-    let told = || placement::experiment_text(name).or_else(|| nemo::experiment_text(name));
+    let told = || {
+        placement::experiment_text(name)
+            .or_else(|| nemo::experiment_text(name))
+            .or_else(|| reclaim::experiment_text(name))
+    };
     let text = match ready.or_else(told) {
         Some(text) => text,
         None => experiment_text(Path::new(name))?,

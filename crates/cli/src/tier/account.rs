@@ -15,8 +15,14 @@ pub(super) fn text(account: &Account) -> String {
         // Strings take everything.
         let _ = writeln!(out, "  {name:<32} {:>10}{note}", show_bytes(bytes));
     };
-    line("promoted", account.promoted, "");
-    line("demoted", account.demoted, "");
+    if account.reclaimed == 0 || account.moved() > 0 {
+        line("promoted", account.promoted, "");
+        line("demoted", account.demoted, "");
+    }
+    if account.reclaimed > 0 {
+        line("given back", account.reclaimed, "");
+        line("of this, came back", account.refaulted, "");
+    }
     line("was there already", account.already, "");
     line("no page was there", account.absent, "");
     for (cause, bytes) in &account.failed {
@@ -42,6 +48,8 @@ pub(super) fn json(account: &Account) -> Value {
         "submitted": account.submitted,
         "promoted": account.promoted,
         "demoted": account.demoted,
+        "reclaimed": account.reclaimed,
+        "refaulted": account.refaulted,
         "already": account.already,
         "absent": account.absent,
         "failed": failed,

@@ -3,7 +3,7 @@
 mod account;
 pub mod args;
 pub mod config;
-mod plan;
+pub(crate) mod plan;
 mod shown;
 
 use std::path::Path;
@@ -17,7 +17,7 @@ use tierscope_linux::module::Module;
 use tierscope_linux::perf::{self, Source};
 use tierscope_linux::proc::Proc;
 use tierscope_linux::tiering::{Account, LiveMover, MoverHandle};
-use tierscope_linux::{LiveMachine, telemetry, tiering};
+use tierscope_linux::{LiveMachine, Scans, telemetry, tiering};
 
 use self::args::TierArgs;
 use self::plan::TierPlan;
@@ -60,10 +60,23 @@ pub fn run(args: TierArgs, line: String) -> Result<()> {
         open_samples(&mut machine)?;
     }
     hear_hangups(&mut machine, &plan, mover.handle());
-    let done = place(&mut machine, &plan, mover, &proc.kernel_release()?)?;
-    done.report(&plan);
+    work(machine, mover, &plan, as_json)
+}
+
+/// Lets the policy of a plan work until it is over, and tells what became of it.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn work(
+    mut machine: LiveMachine,
+    mover: LiveMover,
+    plan: &TierPlan,
+    as_json: bool,
+) -> Result<()> {
+    let done = place(&mut machine, plan, mover, &Proc::default().kernel_release()?)?;
+    done.report(plan);
     if as_json {
-        done.print(&plan)?;
+        done.print(plan)?;
     }
     check_complete(&plan.watch, &done.recorded)
 }
@@ -115,6 +128,7 @@ fn hear_hangups(machine: &mut LiveMachine, plan: &TierPlan, mover: MoverHandle) 
 struct Done {
     recorded: Recorded,
     account: Account,
+    scans: Scans,
 }
 
 /// Nothing is written.
@@ -153,7 +167,7 @@ fn place(
         Some(output) => output,
         None => &mut nowhere,
     };
-    let mut shown = Shown::new(sink, mover.handle(), plan.watch.duration);
+    let mut shown = Shown::new(sink, mover.handle(), plan.watch.duration, plan.entry.reclaims);
     let course = Course {
         mappings_age: plan.watch.update,
         ..Course::until(plan::until(plan, tierscope_core::Clock::now(machine)))
@@ -172,7 +186,7 @@ fn place(
     }
     let recorded = recorded?;
     closed?;
-    Ok(Done { recorded, account })
+    Ok(Done { recorded, account, scans: machine.scans() })
 }
 
 impl Done {
@@ -192,6 +206,14 @@ impl Done {
             100.0 * tally.profiler_share(),
             account::text(&self.account),
         );
+        if self.scans.scans > 0 {
+            eprintln!(
+                "  scanned {} entries in {} ranges, {:.3} s of CPU",
+                self.scans.visited,
+                self.scans.scans,
+                self.scans.cpu.as_secs_f64()
+            );
+        }
     }
 
     fn print(&self, plan: &TierPlan) -> Result<()> {
@@ -212,6 +234,12 @@ impl Done {
             "recording": recording,
             "profiler_cpu_seconds": tally.cpu.profiler.as_secs_f64(),
             "profiler_cpu_share": tally.profiler_share(),
+            "scans": {
+                "ranges": self.scans.scans,
+                "entries": self.scans.visited,
+                "young": self.scans.young,
+                "cpu_seconds": self.scans.cpu.as_secs_f64(),
+            },
             "account": account::json(&self.account),
         });
         crate::report::print(&format!("{text:#}\n"))

@@ -10,29 +10,37 @@ use tierscope_policies::registry::{Entry, Need, by_name};
 
 use super::args::TierArgs;
 use super::config::Config;
+use crate::how::HowArgs;
 use crate::plan::{Plan, check_output, selection};
 use crate::record::NEMO;
 
 /// A run to be made.
 #[derive(Debug)]
-pub(super) struct TierPlan {
+pub(crate) struct TierPlan {
     /// Target, instrument and output, as a recording has them. Without an output nothing is recorded.
-    pub(super) watch: Plan,
+    pub(crate) watch: Plan,
     /// Whether there is a target and an output.
-    pub(super) has_target: bool,
+    pub(crate) has_target: bool,
     /// Where to record.
-    pub(super) output: Option<PathBuf>,
+    pub(crate) output: Option<PathBuf>,
     /// The policy's line.
-    pub(super) policy: String,
+    pub(crate) policy: String,
     /// What the policy is.
-    pub(super) entry: &'static Entry,
+    pub(crate) entry: &'static Entry,
     /// Tiers to move between.
-    pub(super) tiers: TierConfig,
+    pub(crate) tiers: TierConfig,
     /// What the mover keeps to.
-    pub(super) limits: Limits,
+    pub(crate) limits: Limits,
     /// Where the configuration came from.
-    pub(super) config: Option<(PathBuf, Config)>,
+    pub(crate) config: Option<(PathBuf, Config)>,
+    /// An instrument's regions are wanted, by a policy that can do without.
+    pub(crate) guided: bool,
 }
+
+/// A process or none, with its descendants or without, or a cgroup.
+pub(crate) type Target = (Option<u32>, bool, Option<PathBuf>);
+/// How to watch, where to record, and how long.
+pub(crate) type Watching = (HowArgs, Option<PathBuf>, Option<Duration>);
 
 /// The evidence that a live machine can give at all.
 const LIVE: [Need; 5] =
@@ -43,7 +51,7 @@ impl TierPlan {
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] with cause and remedy.
-    pub(super) fn new(args: TierArgs, line: String) -> Result<Self> {
+    pub(crate) fn new(args: TierArgs, line: String) -> Result<Self> {
         let config = match &args.config {
             Some(path) => Some((path.clone(), Config::load(path)?)),
             None => None,
@@ -65,27 +73,53 @@ impl TierPlan {
             how.instrument.clone_from(instrument);
         }
         how.variant = how.variant.or_else(|| file.variant.clone());
+        if entry.reclaims {
+            return Err(Error::new(
+                ErrorKind::Usage,
+                format!("policy {} moves nothing", entry.name),
+            )
+            .cause("it gives memory back: that is `tierscope reclaim`")
+            .remedy(format!("choose from {}", live_names().join(", "))));
+        }
+        let target = (args.pid, args.children, args.cgroup);
+        let plan =
+            Self::giving_back(policy, limits, target, (how, args.output, args.duration), line)?;
+        Ok(Self { has_target, tiers, config, ..plan })
+    }
+
+    /// A run without tiers and configuration.
+    ///
+    /// # Errors
+    /// As [`TierPlan::new`].
+    pub(crate) fn giving_back(
+        policy: String,
+        limits: Limits,
+        (pid, children, cgroup): Target,
+        (mut how, output, duration): Watching,
+        line: String,
+    ) -> Result<Self> {
+        let entry = entry(&policy)?;
         if how.instrument == "telescope" && how.variant.is_none() {
             // Upper levels alone would move what nobody touches.
             how.variant = Some("guided".into());
         }
-        if let Some(output) = &args.output {
+        if let Some(output) = &output {
             check_output(output)?;
         }
-        let selection = selection(args.pid, args.children, args.cgroup, Vec::new());
-        let output = args.output.clone().unwrap_or_default();
-        let mut watch = Plan::watching(selection, how, output, line);
-        watch.duration = args.duration;
+        let selection = selection(pid, children, cgroup, Vec::new());
+        let mut watch = Plan::watching(selection, how, output.clone().unwrap_or_default(), line);
+        watch.duration = duration;
         watch.annotations.insert("policy".into(), policy.clone());
         let plan = Self {
             watch: watch.checked()?,
-            has_target,
-            output: args.output,
+            has_target: true,
+            output,
             policy,
             entry,
-            tiers,
+            tiers: TierConfig::default(),
             limits,
-            config,
+            config: None,
+            guided: false,
         };
         plan.make_policy()?;
         Ok(plan)
@@ -95,7 +129,7 @@ impl TierPlan {
     ///
     /// # Errors
     /// Its settings make no sense.
-    pub(super) fn make_policy(&self) -> Result<Box<dyn Policy>> {
+    pub(crate) fn make_policy(&self) -> Result<Box<dyn Policy>> {
         tierscope_policies::make(&self.policy)
     }
 
@@ -103,7 +137,7 @@ impl TierPlan {
     ///
     /// # Errors
     /// Its settings make no sense.
-    pub(super) fn make_instrument(&self) -> Result<Box<dyn Instrument>> {
+    pub(crate) fn make_instrument(&self) -> Result<Box<dyn Instrument>> {
         match self.wants_regions() {
             true => self.watch.build_instrument(),
             false => Ok(Box::new(Metronome::new(self.watch.window))),
@@ -112,13 +146,13 @@ impl TierPlan {
 
     /// Whether the policy works on an instrument's regions.
     #[must_use]
-    pub(super) fn wants_regions(&self) -> bool {
-        self.entry.needs.contains(&Need::Regions)
+    pub(crate) fn wants_regions(&self) -> bool {
+        self.guided || self.entry.needs.contains(&Need::Regions)
     }
 
     /// Whether policy or instrument work on sampled accesses.
     #[must_use]
-    pub(super) fn wants_samples(&self) -> bool {
+    pub(crate) fn wants_samples(&self) -> bool {
         let of_instrument = self.wants_regions() && self.watch.instrument == "pebs";
         self.entry.needs.contains(&Need::Samples) || of_instrument
     }
@@ -131,7 +165,7 @@ impl TierPlan {
 
     /// Whether policy or instrument work on ACCESSED bits.
     #[must_use]
-    pub(super) fn wants_bits(&self) -> bool {
+    pub(crate) fn wants_bits(&self) -> bool {
         let without = ["pebs", NEMO].contains(&self.watch.instrument.as_str());
         let of_instrument = self.wants_regions() && !without;
         self.entry.needs.contains(&Need::AccessBits) || of_instrument
@@ -159,8 +193,8 @@ fn entry(line: &str) -> Result<&'static Entry> {
 
 /// Policies that work on what a live machine can tell.
 #[must_use]
-pub(super) fn live_names() -> Vec<&'static str> {
-    let live = |entry: &&Entry| entry.lacks(&LIVE).next().is_none();
+pub(crate) fn live_names() -> Vec<&'static str> {
+    let live = |entry: &&Entry| entry.lacks(&LIVE).next().is_none() && !entry.reclaims;
     tierscope_policies::all().iter().filter(live).map(|entry| entry.name).collect()
 }
 
@@ -174,14 +208,14 @@ fn no_policy() -> Error {
 ///
 /// # Errors
 /// As [`Config::load`].
-pub(super) fn read_again(path: &Path, before: &Config, dry_run: bool) -> Result<(Limits, bool)> {
+pub(crate) fn read_again(path: &Path, before: &Config, dry_run: bool) -> Result<(Limits, bool)> {
     let config = Config::load(path)?;
     let limits = Limits { dry_run, ..config.limits(path)? };
     Ok((limits, before.wants_restart(&config)))
 }
 
 /// How long a run lasts at most, for people.
-pub(super) fn until(plan: &TierPlan, now: tierscope_core::Time) -> tierscope_core::Time {
+pub(crate) fn until(plan: &TierPlan, now: tierscope_core::Time) -> tierscope_core::Time {
     let end = |duration: Duration| now + duration;
     plan.watch.duration.map_or(tierscope_core::Time::NEVER, end)
 }

@@ -19,6 +19,7 @@ pub(super) struct Shown<'s> {
     mover: MoverHandle,
     duration: Option<Duration>,
     terminal: bool,
+    reclaims: bool,
     began: Option<Time>,
     shown: Option<Time>,
 }
@@ -28,10 +29,11 @@ impl<'s> Shown<'s> {
         sink: &'s mut dyn Sink,
         mover: MoverHandle,
         duration: Option<Duration>,
+        reclaims: bool,
     ) -> Self {
         let terminal = io::stderr().is_terminal();
         let progress = Progress::new(sink, None, duration);
-        Self { progress, mover, duration, terminal, began: None, shown: None }
+        Self { progress, mover, duration, terminal, reclaims, began: None, shown: None }
     }
 
     /// Takes the line off the terminal.
@@ -50,12 +52,19 @@ impl<'s> Shown<'s> {
         self.shown = Some(now);
         let account = self.mover.account();
         let of = self.duration.map_or(String::new(), |d| format!(" of {}", show_duration(d)));
+        let seconds = (now - began).as_secs_f64();
+        let failed = show_bytes(account.failures());
+        if self.reclaims {
+            return write(&format!(
+                "\rgiving back {seconds:.1} s{of}: {} given back, {} came back, {failed} not\x1b[K",
+                show_bytes(account.reclaimed),
+                show_bytes(account.refaulted),
+            ));
+        }
         write(&format!(
-            "\rplacing {:.1} s{of}: {} up, {} down, {} not moved\x1b[K",
-            (now - began).as_secs_f64(),
+            "\rplacing {seconds:.1} s{of}: {} up, {} down, {failed} not moved\x1b[K",
             show_bytes(account.promoted),
             show_bytes(account.demoted),
-            show_bytes(account.failures()),
         ));
     }
 }

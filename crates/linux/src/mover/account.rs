@@ -28,7 +28,11 @@ pub enum Cause {
     Stopped,
     /// Nothing is moved in a dry run.
     DryRun,
-    /// This mover cannot do it: splitting, collapsing, giving back.
+    /// Locked into memory, or of a kind that is never given back: huge-page pools, device memory.
+    Locked,
+    /// Swap is full.
+    NoSwap,
+    /// This mover cannot do it: splitting, collapsing; or the kernel cannot.
     Unsupported,
     /// Another error of the kernel's, by its number.
     Other(i32),
@@ -36,7 +40,7 @@ pub enum Cause {
 
 impl Cause {
     /// All that have a name of their own.
-    pub const NAMED: [Cause; 11] = [
+    pub const NAMED: [Cause; 13] = [
         Cause::Shared,
         Cause::Busy,
         Cause::NoRoom,
@@ -47,6 +51,8 @@ impl Cause {
         Cause::Switched,
         Cause::Stopped,
         Cause::DryRun,
+        Cause::Locked,
+        Cause::NoSwap,
         Cause::Unsupported,
     ];
 
@@ -75,8 +81,8 @@ impl Cause {
     pub(crate) fn failure(self) -> Failure {
         match self {
             Cause::Shared => Failure::Shared,
-            Cause::Busy | Cause::PingPong | Cause::Other(_) => Failure::Busy,
-            Cause::NoRoom => Failure::NoRoom,
+            Cause::Busy | Cause::PingPong | Cause::Locked | Cause::Other(_) => Failure::Busy,
+            Cause::NoRoom | Cause::NoSwap => Failure::NoRoom,
             Cause::Gone => Failure::Gone,
             Cause::Permission | Cause::Switched | Cause::Stopped | Cause::DryRun => {
                 Failure::Permission
@@ -100,6 +106,8 @@ impl fmt::Display for Cause {
             Cause::Switched => "kill switch",
             Cause::Stopped => "stopped before its turn",
             Cause::DryRun => "dry run",
+            Cause::Locked => "locked, or of a kind that stays",
+            Cause::NoSwap => "swap is full",
             Cause::Unsupported => "not supported live",
             Cause::Other(errno) => return write!(f, "error {errno}"),
         })
@@ -117,6 +125,8 @@ pub struct Account {
     pub promoted: u64,
     /// Moved to a slower tier.
     pub demoted: u64,
+    /// Given back: was in memory before, and is not any more.
+    pub reclaimed: u64,
     /// Was where it was to be.
     pub already: u64,
     /// No page was there.
@@ -131,9 +141,11 @@ pub struct Account {
     /// Of `demoted`: promoted by us within the same time. Pages that nobody touched before they went back are
     /// among them, and live nobody can tell which; so it is neither more nor less than that.
     pub returned: u64,
+    /// Of `reclaimed`: found in memory again later.
+    pub refaulted: u64,
     /// Actions that ended.
     pub actions: u64,
-    /// Calls of move_pages(2) that moved, or tried to.
+    /// Calls of move_pages(2) or process_madvise(2) that moved or gave back, or tried to.
     pub calls: u64,
 }
 
@@ -153,7 +165,8 @@ impl Account {
     /// Whether every byte submitted is accounted for once.
     #[must_use]
     pub fn adds_up(&self) -> bool {
-        let ended = self.promoted + self.demoted + self.already + self.absent + self.failures();
+        let ended = self.promoted + self.demoted + self.reclaimed + self.already;
+        let ended = ended + self.absent + self.failures();
         self.submitted == self.waiting + ended
     }
 

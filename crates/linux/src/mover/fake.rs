@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use tierscope_core::{Node, SpaceId, Time};
 
 use super::kernel::{Kernel, NodeMemory};
+use super::paging::Paged;
 
 pub(crate) const PID: u32 = 77;
 /// Where page 0 is: 2 MiB aligned.
@@ -40,6 +41,10 @@ pub(crate) struct Fake {
     pub(crate) moves: Vec<(u64, u64, u64)>,
     /// Pages asked about.
     pub(crate) located: u64,
+    /// Pages in swap, and on which node they were.
+    swapped: BTreeMap<u64, i32>,
+    /// Pages that swap has room for.
+    swap_room: u64,
 }
 
 impl Fake {
@@ -48,6 +53,25 @@ impl Fake {
         let pages: BTreeMap<u64, i32> = (0..pages).map(|number| (page(number), node)).collect();
         let room = [pages.len() as u64; 2];
         Self { pages, room, page_ns: 2000, ..Self::default() }
+    }
+
+    /// Swap holds so many pages.
+    pub(crate) fn swap(&mut self, pages: u64) {
+        self.swap_room = pages;
+    }
+
+    pub(crate) fn swap_out(&mut self, number: u64) {
+        if let Some(node) = self.pages.remove(&page(number)) {
+            self.swapped.insert(page(number), node);
+            self.swap_room -= 1;
+        }
+    }
+
+    pub(crate) fn swap_in(&mut self, number: u64) {
+        if let Some(node) = self.swapped.remove(&page(number)) {
+            self.pages.insert(page(number), node);
+            self.swap_room += 1;
+        }
     }
 
     pub(crate) fn pin(&mut self, number: u64) {
@@ -179,6 +203,40 @@ impl Kernel for Fake {
 
     fn stalled(&mut self) -> Option<f64> {
         Some(self.stalled)
+    }
+
+    fn paged(&mut self, pid: u32, first: u64, pages: &mut [Paged]) -> io::Result<()> {
+        self.check(pid)?;
+        for (at, paged) in (first..).step_by(4096).zip(pages) {
+            *paged = match self.pages.contains_key(&at) {
+                true if self.shared.contains(&at) => Paged::Shared,
+                true => Paged::Own,
+                false if self.swapped.contains_key(&at) => Paged::Swapped,
+                false => Paged::Absent,
+            };
+        }
+        Ok(())
+    }
+
+    /// As mm/vmscan.c: what is shared, pinned, or finds no room in swap stays, and nobody is told.
+    fn page_out(&mut self, pid: u32, at: u64, bytes: u64) -> io::Result<()> {
+        self.check(pid)?;
+        let began = self.now;
+        let mut done = 0;
+        for at in (at..at + bytes).step_by(4096) {
+            let stays = self.shared.contains(&at) || self.pinned.contains(&at);
+            if !stays && self.swap_room > 0 && self.pages.contains_key(&at) {
+                self.swap_out((at - BASE) / 4096);
+                self.now += self.page_ns;
+                done += 4096;
+            }
+        }
+        self.moves.push((began, self.now, done));
+        Ok(())
+    }
+
+    fn swap_free(&mut self) -> Option<u64> {
+        Some(self.swap_room * 4096)
     }
 
     fn exists(&mut self, path: &Path) -> bool {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::time::{ClockId, clock_gettime};
 use tierscope_core::{Node, PAGE_SHIFT, PAGE_SIZE, SpaceId, Time};
 
+use super::paging::Paged;
+use crate::pidfd::PidFd;
 use crate::proc::Proc;
 
 /// A process behind a space.
@@ -66,6 +69,21 @@ pub(crate) trait Kernel {
     /// Share of the last ten seconds in which some task waited for memory; `None` if the kernel does not say.
     fn stalled(&mut self) -> Option<f64>;
 
+    /// What the page map says of pages in a row, from address `first` on.
+    ///
+    /// # Errors
+    /// It cannot be read; ESRCH if its owner has ended.
+    fn paged(&mut self, pid: u32, first: u64, pages: &mut [Paged]) -> io::Result<()>;
+
+    /// `process_madvise(MADV_PAGEOUT)`.
+    ///
+    /// # Errors
+    /// As the call.
+    fn page_out(&mut self, pid: u32, at: u64, bytes: u64) -> io::Result<()>;
+
+    /// Bytes of swap that are free; `None` if the kernel does not say.
+    fn swap_free(&mut self) -> Option<u64>;
+
     /// Whether a file is there.
     fn exists(&mut self, path: &Path) -> bool;
 }
@@ -80,6 +98,8 @@ pub(crate) struct RunningKernel {
     flags: Option<File>,
     /// The page map that was read last, and whose.
     map: Option<(u32, File)>,
+    /// Whose memory was paged out last.
+    process: Option<(u32, PidFd)>,
     nowhere: Vec<i32>,
 }
 
@@ -92,19 +112,24 @@ impl RunningKernel {
             pressure: PathBuf::from("/proc/pressure/memory"),
             flags: File::open("/proc/kpageflags").ok(),
             map: None,
+            process: None,
             nowhere: Vec::new(),
         }
+    }
+
+    fn map_of(&mut self, pid: u32) -> io::Result<&File> {
+        if self.map.as_ref().is_none_or(|(known, _)| *known != pid) {
+            self.map = Some((pid, File::open(format!("/proc/{pid}/pagemap"))?));
+        }
+        let none = || io::Error::from_raw_os_error(libc::ESRCH);
+        self.map.as_ref().map(|(_, map)| map).ok_or_else(none)
     }
 
     /// The frame of a page; `None` if there is none, or we may not know.
     fn frame(&mut self, pid: u32, page: u64) -> Option<u64> {
         const PRESENT: u64 = 1 << 63; // Documentation/admin-guide/mm/pagemap.rst
         const FRAME: u64 = (1 << 55) - 1;
-        if self.map.as_ref().is_none_or(|(known, _)| *known != pid) {
-            let file = File::open(format!("/proc/{pid}/pagemap")).ok()?;
-            self.map = Some((pid, file));
-        }
-        let (_, map) = self.map.as_ref()?;
+        let map = self.map_of(pid).ok()?;
         let entry = word(map, page >> PAGE_SHIFT)?;
         (entry & PRESENT != 0 && entry & FRAME != 0).then_some(entry & FRAME)
     }
@@ -165,6 +190,37 @@ impl Kernel for RunningKernel {
         parse_pressure(&fs::read_to_string(&self.pressure).ok()?)
     }
 
+    fn paged(&mut self, pid: u32, first: u64, pages: &mut [Paged]) -> io::Result<()> {
+        let esrch = || io::Error::from_raw_os_error(libc::ESRCH);
+        let map = match self.map_of(pid) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(esrch()),
+            map => map?,
+        };
+        let mut bytes = vec![0; pages.len() * 8];
+        // Of a process that ended, and beyond the last address, there is nothing to read.
+        map.read_exact_at(&mut bytes, (first >> PAGE_SHIFT) * 8).map_err(|_| esrch())?;
+        for (page, entry) in pages.iter_mut().zip(bytes.chunks_exact(8)) {
+            *page = Paged::of_entry(entry.try_into().map_or(0, u64::from_ne_bytes));
+        }
+        Ok(())
+    }
+
+    /// A process that has ended since [`Kernel::pid_of`] keeps its pid while the descriptor is opened, or is
+    /// none: the descriptor is the process's that was asked about as long as it was alive then.
+    fn page_out(&mut self, pid: u32, at: u64, bytes: u64) -> io::Result<()> {
+        if self.process.as_ref().is_none_or(|(known, fd)| *known != pid || !fd.holds_its_pid()) {
+            self.process = Some((pid, PidFd::open(pid)?));
+        }
+        match &self.process {
+            Some((_, process)) => page_out(process, at, bytes),
+            None => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    }
+
+    fn swap_free(&mut self) -> Option<u64> {
+        swap_free(&fs::read_to_string("/proc/meminfo").ok()?)
+    }
+
     fn exists(&mut self, path: &Path) -> bool {
         path.exists()
     }
@@ -190,6 +246,31 @@ fn call(pid: u32, pages: &[u64], nodes: Option<&[i32]>, status: &mut [i32]) -> i
     u64::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 
+/// process_madvise(2), until all of the range was dealt with.
+fn page_out(process: &PidFd, mut at: u64, bytes: u64) -> io::Result<()> {
+    let end = at + bytes;
+    while at < end {
+        let range = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: (end - at) as usize };
+        let fd = process.as_fd().as_raw_fd();
+        // SAFETY: the kernel reads one iovec, which is there; the addresses in it are another process's, and
+        // paging out changes nothing that this process could tell.
+        let done = unsafe {
+            libc::syscall(libc::SYS_process_madvise, fd, &raw const range, 1, libc::MADV_PAGEOUT, 0)
+        };
+        match u64::try_from(done) {
+            Ok(0) | Err(_) => return Err(io::Error::last_os_error()),
+            Ok(done) => at += done,
+        }
+    }
+    Ok(())
+}
+
+/// `SwapFree` of /proc/meminfo, in bytes.
+fn swap_free(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("SwapFree:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// `/sys/devices/system/node/nodeN/meminfo`; `None` for a node that is not there.
 pub(crate) fn node_memory(sys: &Path, node: Node) -> Option<NodeMemory> {
     let path = sys.join(format!("devices/system/node/node{}/meminfo", node.0));
@@ -205,7 +286,7 @@ fn parse_meminfo(text: &str) -> Option<NodeMemory> {
 }
 
 /// `some avg10` of a pressure file, as a share.
-fn parse_pressure(text: &str) -> Option<f64> {
+pub(crate) fn parse_pressure(text: &str) -> Option<f64> {
     let some = text.lines().find(|line| line.starts_with("some "))?;
     let average = some.split(' ').find_map(|word| word.strip_prefix("avg10="))?;
     average.parse::<f64>().ok().filter(|share| share.is_finite()).map(|percent| percent / 100.0)
@@ -249,6 +330,28 @@ mod tests {
         assert_eq!(parse_pressure(text), Some(0.125));
         assert_eq!(parse_pressure("some avg10=NaN\n"), None);
         assert_eq!(parse_pressure(""), None);
+    }
+
+    #[test]
+    fn free_swap_is_read() {
+        let text = "MemFree: 1 kB\nSwapTotal:  16 kB\nSwapFree:  8 kB\n";
+        assert_eq!((swap_free(text), swap_free("SwapFree: many\n")), (Some(8192), None));
+    }
+
+    // The running kernel, on a page of our own.
+    #[test]
+    fn our_own_page_is_in_the_page_map() {
+        let page = vec![1u8; 3 * 4096];
+        let at = (page.as_ptr() as u64 + 4095) & !4095;
+        let mut kernel = RunningKernel::new(Roll::default());
+        let mut pages = [Paged::Absent; 1];
+        match kernel.paged(std::process::id(), at, &mut pages) {
+            Ok(()) => assert_eq!(pages, [Paged::Own]),
+            Err(error) => eprintln!("skipped: /proc/self/pagemap: {error}"),
+        }
+        let mut none = [Paged::Absent; 1];
+        let error = kernel.paged(u32::MAX, at, &mut none).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
     }
 
     // Two zones on node 0, one on node 1, in pages.

@@ -17,6 +17,9 @@ pub struct Limits {
     pub stalled: f64,
     /// A page that moved twice within this time stays where it is. Zero: no limit.
     pub ping_pong: Duration,
+    /// Share of what was given back within ten seconds that may have come back in them; above it nothing is given
+    /// back for ten seconds. 1 and more: never mind.
+    pub refaults: f64,
     /// Nothing moves while this file is there.
     pub kill_switch: Option<PathBuf>,
     /// Looks, and moves nothing.
@@ -28,7 +31,8 @@ pub(crate) const BATCH: u64 = 2 << 20;
 
 /// A GiB a second is a tenth of what one channel of DDR4 carries (assumed: whoever needs more says so); a
 /// tenth of the time waiting is where the kernel's own example of a pressure trigger stands (150 ms in 1 s,
-/// Documentation/accounting/psi.rst); a minute is METRICS.md's ping-pong.
+/// Documentation/accounting/psi.rst); a minute is METRICS.md's ping-pong; one page
+/// in twenty is assumed, as in `tierscope_policies::reclaim::goal`.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -36,6 +40,7 @@ impl Default for Limits {
             keep_free: 0,
             stalled: 0.1,
             ping_pong: Duration::from_secs(60),
+            refaults: 0.05,
             kill_switch: None,
             dry_run: false,
         }
@@ -62,6 +67,9 @@ impl Limits {
         }
         if !self.stalled.is_finite() || self.stalled <= 0.0 {
             return refuse("that pressure limit", "it is a share of time above 0", "try 0.1");
+        }
+        if !self.refaults.is_finite() || self.refaults < 0.0 {
+            return refuse("that limit of refaults", "it is a share from 0 on", "try 0.05");
         }
         Ok(())
     }

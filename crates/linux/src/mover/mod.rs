@@ -1,9 +1,10 @@
-//! Moves pages of live processes by move_pages(2), in a thread of its own: whoever samples waits for nothing.
+//! Moves pages of live processes by move_pages(2), and gives them back by process_madvise(2), in a thread of its own: whoever samples waits for nothing.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `kernel.rs` | the few calls, as a trait |
 //! | `batch.rs` | one batch to one node: what became of each page |
+//! | `paging.rs`, `refaults.rs` | pages given back to swap; what of them comes back |
 //! | `worker.rs` | batch after batch, and all that may speak against one |
 //! | `rate.rs`, `brake.rs`, `repeat.rs` | bytes a second; pressure; pages that move to and fro |
 //! | `limits.rs`, `account.rs` | what it keeps to; what became of every byte |
@@ -18,7 +19,9 @@ mod brake;
 pub(crate) mod fake;
 pub(crate) mod kernel;
 mod limits;
+mod paging;
 mod rate;
+mod refaults;
 mod repeat;
 mod worker;
 

@@ -14,7 +14,9 @@ use super::batch::{Carried, Fate, carry};
 use super::brake::Brake;
 use super::kernel::Kernel;
 use super::limits::{BATCH, Limits};
+use super::paging;
 use super::rate::Rate;
+use super::refaults::Refaults;
 use super::repeat::Repeats;
 
 /// What the mover's owner and its thread share.
@@ -106,6 +108,7 @@ pub(crate) struct Worker<K> {
     rate: Rate,
     brake: Brake,
     repeats: Repeats,
+    refaults: Refaults,
     job: Option<Job>,
 }
 
@@ -113,7 +116,8 @@ impl<K: Kernel> Worker<K> {
     pub(crate) fn new(kernel: K, layout: Layout, limits: Limits) -> Self {
         let (rate, span) = (Rate::new(limits.bytes_per_second), limits.ping_pong);
         let (brake, repeats) = (Brake::default(), Repeats::new(span));
-        Self { kernel, layout, limits, rate, brake, repeats, job: None }
+        let refaults = Refaults::default();
+        Self { kernel, layout, limits, rate, brake, repeats, refaults, job: None }
     }
 
     /// Does one batch, or says why not. `desk` hands out the desk for a moment.
@@ -128,14 +132,30 @@ impl<K: Kernel> Worker<K> {
                 self.job = desk.waiting.pop_front().map(begin);
             }
         });
+        self.look_for_refaults(desk);
         let Some(mut job) = self.job.take() else {
-            return if stop { Next::Done } else { Next::Idle };
+            if stop {
+                let back = self.refaults.look_at_all(&mut self.kernel);
+                desk(&mut |desk| desk.account.refaulted += back);
+                return Next::Done;
+            }
+            return match self.refaults.due() {
+                Some(due) => Next::At(due),
+                None => Next::Idle,
+            };
         };
         let mut batch = Account::default();
         let from = job.from;
         let next = self.work(&mut job, stop, budget, &mut batch);
         self.tell(job, from, &batch, desk);
         next
+    }
+
+    fn look_for_refaults(&mut self, desk: &AtDesk<'_>) {
+        let back = self.refaults.look(&mut self.kernel, self.limits.refaults);
+        if back > 0 {
+            desk(&mut |desk| desk.account.refaulted += back);
+        }
     }
 
     fn take_limits(&mut self, limits: &Limits) {
@@ -153,8 +173,9 @@ impl<K: Kernel> Worker<K> {
         let outcome = over.then(|| job.outcome(self.kernel.now()));
         desk(&mut |desk| {
             desk.account.take_in(batch, job.from - from);
-            desk.budget = desk.budget.saturating_sub(batch.promoted + batch.demoted);
-            if batch.moved() > 0 {
+            let touched = batch.moved() + batch.reclaimed;
+            desk.budget = desk.budget.saturating_sub(touched - batch.carried);
+            if touched > 0 {
                 let range = Range { start: from, end: job.from, ..job.action.range };
                 desk.moved.push(range);
             }
@@ -169,7 +190,8 @@ impl<K: Kernel> Worker<K> {
     fn work(&mut self, job: &mut Job, stop: bool, budget: u64, account: &mut Account) -> Next {
         let now = self.kernel.now();
         let to = match job.action.kind {
-            ActionKind::Move(tier) => tier,
+            ActionKind::Move(tier) => Some(tier),
+            ActionKind::Reclaim => None,
             _ => return give_up(job, account, Cause::Unsupported),
         };
         if stop {
@@ -179,11 +201,16 @@ impl<K: Kernel> Worker<K> {
         if switch.is_some_and(|path| self.kernel.exists(&path)) {
             return give_up(job, account, Cause::Switched);
         }
-        if usize::from(to.0) >= self.layout.tiers.len() {
+        if to.is_some_and(|to| usize::from(to.0) >= self.layout.tiers.len()) {
             return give_up(job, account, Cause::NoRoom);
         }
         let kernel = &mut self.kernel;
         if let Some(until) = self.brake.until(now, self.limits.stalled, || kernel.stalled()) {
+            return Next::At(until);
+        }
+        if to.is_none()
+            && let Some(until) = self.refaults.until(now)
+        {
             return Next::At(until);
         }
         if budget < PAGE_SIZE {
@@ -192,7 +219,51 @@ impl<K: Kernel> Worker<K> {
         let Some(pid) = self.kernel.pid_of(job.action.range.space) else {
             return give_up(job, account, Cause::Gone);
         };
-        self.batch(job, pid, to, budget, account)
+        match to {
+            Some(to) => self.batch(job, pid, to, budget, account),
+            None => self.page_out(job, pid, budget, account),
+        }
+    }
+
+    /// Gives the next batch of a job back.
+    fn page_out(&mut self, job: &mut Job, pid: u32, budget: u64, account: &mut Account) -> Next {
+        let (now, space) = (self.kernel.now(), job.action.range.space);
+        let first = job.from & !(PAGE_SIZE - 1);
+        let range = Range { start: job.from, end: batch_end(job), ..job.action.range };
+        let wanted = pages(&range);
+        let all = wanted.len() as u64 * PAGE_SIZE;
+        // A batch goes whole: a huge page does, and a call for less costs as much.
+        let allowed = self.rate.allows(now).min(budget.max(BATCH));
+        if allowed < all {
+            return Next::At(self.rate.when(now, all));
+        }
+        let count = wanted.len() as u64;
+        let dry = self.limits.dry_run;
+        let done = match paging::give_back(&mut self.kernel, pid, (first, count), dry) {
+            Ok(done) => done,
+            Err(cause) => return give_up(job, account, cause),
+        };
+        account.calls += u64::from(done.calls);
+        let end = self.kernel.now();
+        for (page, fate) in wanted.iter().zip(&done.fates) {
+            match fate {
+                paging::Fate::Absent => account.absent += page.bytes,
+                paging::Fate::Already => {
+                    account.already += page.bytes;
+                    job.met = true;
+                }
+                paging::Fate::Stayed(cause) => job.fail(account, *cause, page.bytes),
+                paging::Fate::Out => {
+                    account.reclaimed += page.bytes;
+                    job.done += page.bytes;
+                    job.met = true;
+                    self.refaults.went(space, page.at, end);
+                }
+            }
+        }
+        self.rate.spend(end, account.reclaimed);
+        job.from = range.end;
+        Next::Go
     }
 
     /// The next batch of a job.
@@ -358,6 +429,7 @@ impl Account {
         self.waiting -= ended;
         self.promoted += step.promoted;
         self.demoted += step.demoted;
+        self.reclaimed += step.reclaimed;
         self.already += step.already;
         self.absent += step.absent;
         step.failed.iter().for_each(|(cause, bytes)| self.fail(*cause, *bytes));

@@ -54,6 +54,7 @@ struct Inner<K> {
     begun: Time,
     /// Looks that are left before the next refresh.
     looks: u32,
+    goes_round: bool,
     /// Where going round goes on: row and block.
     hand: (usize, usize),
     /// Until when going round has its share.
@@ -71,6 +72,7 @@ impl<K: Kernel> Places<K> {
             numbers: Numbers::default(),
             begun,
             looks: MOST_LOOKS,
+            goes_round: true,
             hand: (0, 0),
             rested: begun,
         };
@@ -78,6 +80,11 @@ impl<K: Kernel> Places<K> {
             Self { tiers: Vec::new(), capacity, keep_free: 0, inner: RefCell::new(inner) };
         places.count_tiers();
         places
+    }
+
+    /// Nobody wants to know but who asks: blocks are not looked at in between.
+    pub(crate) fn look_when_asked(&mut self) {
+        self.inner.get_mut().goes_round = false;
     }
 
     /// Bytes that stay free on a node whatever a policy wants.
@@ -95,7 +102,9 @@ impl<K: Kernel> Places<K> {
         let inner = self.inner.get_mut();
         inner.looks = MOST_LOOKS;
         moved.iter().for_each(|range| inner.outdate(range));
-        inner.go_round();
+        if inner.goes_round {
+            inner.go_round();
+        }
         self.count_tiers();
     }
 

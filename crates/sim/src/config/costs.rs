@@ -31,6 +31,8 @@ pub struct Costs {
     pub moves: MoveCosts,
     /// Pages that are given back and read again.
     pub swap: SwapCosts,
+    /// Likewise, where they are kept compressed in memory.
+    pub zswap: ZswapCosts,
 }
 
 /// Probes and scans of ACCESSED bits; charged to the profiler.
@@ -260,6 +262,31 @@ pub struct SwapCosts {
     pub ranges: Ranges,
 }
 
+/// Pages kept compressed in memory; what compressing takes is charged to the mover, what a fault and
+/// decompressing take to the thread that faults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ZswapCosts {
+    /// A page over what is kept of it, in hundredths.
+    pub ratio_percent: u64,
+    /// Nanoseconds to compress a page of 4 KiB.
+    pub compress_ns: u64,
+    /// Nanoseconds to decompress it.
+    pub decompress_ns: u64,
+    /// Nanoseconds of taking a page out of the page tables and the lists.
+    pub page_ns: u64,
+    /// Nanoseconds of a fault apart from decompressing.
+    pub fault_ns: u64,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Keys of this table that are assumed.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+    /// Keys of this table that are uncertain, and within what.
+    #[serde(default)]
+    pub ranges: Ranges,
+}
+
 /// The ready-made costs: name and TOML text.
 const READY_MADE: &[(&str, &str)] = &[("linux", include_str!("../../costs/linux.toml"))];
 
@@ -293,12 +320,31 @@ impl Costs {
         Costs::parse(name, text)
     }
 
+    /// Pages that are given back are compressed instead of written: a device that takes what zswap takes. What it
+    /// keeps them in takes no tier's memory here.
+    #[must_use]
+    pub fn compressing(self) -> Self {
+        /// So fast that a page takes no time.
+        const AT_ONCE: u64 = 1 << 40;
+        let swap = SwapCosts {
+            read_ns: self.zswap.fault_ns + self.zswap.decompress_ns,
+            read_mib_s: AT_ONCE,
+            write_ns: self.zswap.compress_ns,
+            write_mib_s: AT_ONCE,
+            source: self.zswap.source.clone(),
+            assumed: Vec::new(),
+            ranges: Ranges::default(),
+        };
+        Self { swap, ..self }
+    }
+
     fn check(&self, name: &str) -> Result<()> {
         let above_zero = [
             ("moves.copy_mib_s", self.moves.copy_mib_s),
             ("moves.batch", self.moves.batch),
             ("swap.read_mib_s", self.swap.read_mib_s),
             ("swap.write_mib_s", self.swap.write_mib_s),
+            ("zswap.ratio_percent", self.zswap.ratio_percent),
             ("tick.period_us", self.tick.period_us),
             ("shootdown.flush_all_pages", self.shootdown.flush_all_pages),
         ];
@@ -317,7 +363,8 @@ impl Costs {
         check_table(name, "calls", &self.calls)?;
         check_table(name, "shootdown", &self.shootdown)?;
         check_table(name, "moves", &self.moves)?;
-        check_table(name, "swap", &self.swap)
+        check_table(name, "swap", &self.swap)?;
+        check_table(name, "zswap", &self.zswap)
     }
 }
 
@@ -375,6 +422,14 @@ mod tests {
             let costs = Costs::ready_made(name).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(costs.name, *name);
         }
+    }
+
+    #[test]
+    fn zswap_is_a_device_of_its_costs() {
+        let costs = Costs::ready_made("linux").expect("it is there");
+        let (zswap, swap) = (costs.zswap.clone(), costs.compressing().swap);
+        assert_eq!(swap.read_ns, zswap.fault_ns + zswap.decompress_ns);
+        assert_eq!(swap.write_ns, zswap.compress_ns);
     }
 
     #[test]

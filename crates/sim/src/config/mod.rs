@@ -9,6 +9,6 @@ mod sampling;
 
 pub use costs::{
     AccessBitCosts, Address, CallCosts, Costs, FaultCosts, KernelRegion, MoveCosts, RegisterCosts,
-    SampleCosts, ShootdownCosts, Tick,
+    SampleCosts, ShootdownCosts, SwapCosts, Tick, ZswapCosts,
 };
 pub use sampling::{Event, Period, Sampling};

@@ -22,6 +22,9 @@ impl Machine {
         if self.world.mappings.find(&byte).is_none() {
             return Judged::default();
         }
+        if level == Level::PTE && !self.swapped_within(&byte).is_empty() {
+            return Judged { state: State::Absent, reached: Some(level), ..Judged::default() };
+        }
         let number = at.at >> level.shift();
         let young = self.is_young(level, at.space, number);
         if op == ProbeOp::TestAndClear {
@@ -149,6 +152,15 @@ impl Machine {
         }
     }
 
+    /// Pages that are out are not present, whatever was drawn for them.
+    fn leave_out(&self, set: &mut AccessedSet, present: bool, stats: &mut ScanStats) {
+        for out in self.swapped_within(&set.range) {
+            stats.young -= set.young_count_in(&out);
+            set.unmark(&out, present);
+            stats.present = stats.present.saturating_sub(out.bytes() >> Level::PTE.shift());
+        }
+    }
+
     /// What of `range` is mapped, in whole entries of `level`.
     fn mapped(&self, range: &RangeSet, level: Level) -> RangeSet {
         let mapped: RangeSet =
@@ -224,6 +236,7 @@ impl AccessBits for Machine {
             }
         }
         if level == Level::PTE {
+            self.leave_out(set, mode.present, &mut stats);
             stats.leaves[0] = stats.present;
         }
         let costs = &self.config.costs.access_bits;
@@ -252,6 +265,7 @@ trait Marks {
     fn mark(&mut self, range: &Range);
     fn mark_at(&mut self, at: u64);
     fn mark_present(&mut self, range: &Range);
+    fn unmark(&mut self, range: &Range, present: bool);
     fn has(&self, at: u64) -> bool;
     fn young_count_in(&self, range: &Range) -> u64;
 }
@@ -284,6 +298,16 @@ impl Marks for AccessedSet {
     fn mark_present(&mut self, range: &Range) {
         let (from, to) = span(self, range);
         masks(from, to).for_each(|(word, mask)| self.present[word] |= mask);
+    }
+
+    fn unmark(&mut self, range: &Range, present: bool) {
+        let (from, to) = span(self, range);
+        for (word, mask) in masks(from, to) {
+            self.young[word] &= !mask;
+            if present {
+                self.present[word] &= !mask;
+            }
+        }
     }
 
     fn has(&self, at: u64) -> bool {

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use tierscope_core::{Error, ErrorKind, LevelSet, PAGE_SIZE, Radix, Result};
 use tierscope_hw::{Machine as Hardware, PageSize};
 
+use super::swap::Swap;
 use crate::config::{Costs, Sampling};
 use crate::placement::{Placement, WATERMARK_SCALE};
 
@@ -59,6 +60,8 @@ pub struct Config {
     pub rate: Option<f64>,
     /// How page tables are found.
     pub start: Start,
+    /// Where pages go that are given back; `None` if they cannot be.
+    pub swap: Option<Swap>,
     /// What probes, samples and faults cost.
     pub costs: Costs,
     /// How accesses are sampled; `None` for a machine that cannot.
@@ -102,6 +105,7 @@ impl Config {
             tick: Some(Duration::from_millis(4)),
             rate: Some(RATE),
             start: Start::Cleared,
+            swap: None,
             costs,
             sampling: None,
             hardware: hardware.clone(),

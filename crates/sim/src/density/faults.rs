@@ -18,7 +18,7 @@ const PAGES: usize = Level::FANOUT as usize;
 
 /// The armed pages of one table.
 #[derive(Clone, Debug)]
-struct Table {
+pub(super) struct Table {
     /// A bit a page.
     armed: [u64; PAGES / 64],
     /// When, by page.
@@ -29,7 +29,7 @@ struct Table {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Armed {
     /// By number of the table.
-    tables: BTreeMap<u64, Table>,
+    pub(super) tables: BTreeMap<u64, Table>,
     /// Until when accesses were looked for.
     seen: u64,
     /// Faults that nobody has read yet.
@@ -37,7 +37,7 @@ pub(super) struct Armed {
 }
 
 impl Armed {
-    fn arm(&mut self, range: &Range, now: u64) {
+    pub(super) fn arm(&mut self, range: &Range, now: u64) {
         for page in range.start >> PAGE_SHIFT..range.end.div_ceil(PAGE_SIZE) {
             let (table, index) = (page / Level::FANOUT, (page % Level::FANOUT) as usize);
             let blank = || Table { armed: [0; PAGES / 64], since: Box::new([0; PAGES]) };
@@ -51,6 +51,11 @@ impl Armed {
 }
 
 impl Table {
+    /// Whether no page is armed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.armed.iter().all(|word| *word == 0)
+    }
+
     /// The first access of each armed page within `times`, which disarms it.
     fn note(&mut self, fault: HintFault, faults: &mut BTreeMap<usize, HintFault>) {
         let index = ((fault.at.at >> PAGE_SHIFT) % Level::FANOUT) as usize;
@@ -72,7 +77,7 @@ impl Machine {
         for (number, table) in &mut tables {
             found.extend(self.faults_of(*number, table, self.armed.seen));
         }
-        tables.retain(|_, table| table.armed.iter().any(|word| *word != 0));
+        tables.retain(|_, table| !table.is_empty());
         found.sort_by_key(|fault| (fault.time, fault.at));
         self.disturb(found.len() as u64 * self.config.costs.faults.hint_ns);
         self.ledger.counts.hint_faults += found.len() as u64;
@@ -81,7 +86,12 @@ impl Machine {
         self.armed.seen = self.now.0;
     }
 
-    fn faults_of(&mut self, number: u64, table: &mut Table, seen: u64) -> Vec<HintFault> {
+    pub(super) fn faults_of(
+        &mut self,
+        number: u64,
+        table: &mut Table,
+        seen: u64,
+    ) -> Vec<HintFault> {
         let range = Range::new(SPACE, number << 21, (number + 1) << 21);
         let mut faults = BTreeMap::new();
         let cores = u64::from(self.config.cores);

@@ -29,6 +29,7 @@ pub(super) struct Sums {
     served: [f64; TIERS],
     lines: [[f64; TIERS]; 2],
     pub(super) hint_faults: u64,
+    pub(super) swap_ins: u64,
     pub(super) shootdowns: u64,
 }
 
@@ -99,6 +100,7 @@ impl Machine {
                 llc_hits: whole(sums.llc),
                 served: sums.served.map(whole),
                 hint_faults: sums.hint_faults,
+                swap_ins: sums.swap_ins,
                 shootdowns: sums.shootdowns,
                 ..Counts::default()
             },

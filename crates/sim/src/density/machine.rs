@@ -1,6 +1,6 @@
 //! The machine and its ports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use super::moves::Moves;
 use super::samples::Sampler;
 use super::stamps::{Stamp, Stamps};
 use super::stretches::Stretches;
+use super::swap::Swapped;
 use super::world::{SPACE, World};
 use super::{Config, Start};
 use crate::Truth;
@@ -36,6 +37,9 @@ pub struct Machine {
     pub(super) ledger: Ledger,
     pub(super) moves: Moves,
     pub(super) stretches: Stretches,
+    pub(super) swapped: Swapped,
+    /// Time that threads waited for pages that were out, in nanoseconds, as it was by then.
+    pub(super) recent_waits: VecDeque<(Time, u64)>,
     pub(super) tiers: Vec<TierUse>,
     pub(super) telemetry: Option<Telemetry>,
     /// Huge pages that were split, by number.
@@ -65,6 +69,8 @@ impl Machine {
             ledger: Ledger::default(),
             moves: Moves::default(),
             stretches: Stretches::default(),
+            swapped: Swapped::default(),
+            recent_waits: VecDeque::new(),
             tiers: Vec::new(),
             telemetry: None,
             split: BTreeSet::new(),
@@ -196,7 +202,8 @@ impl Ports for Machine {
     }
 
     fn pressure(&mut self) -> Result<Pressure, Missing> {
-        Ok(self.pressure_of_tiers())
+        let stalled = self.stalled();
+        Ok(Pressure { stalled, ..self.pressure_of_tiers() })
     }
 
     fn placement(&mut self) -> Result<&dyn PlacementView, Missing> {

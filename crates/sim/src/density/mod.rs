@@ -71,6 +71,7 @@ mod residency;
 mod samples;
 mod stamps;
 mod stretches;
+mod swap;
 mod view;
 mod world;
 
@@ -80,3 +81,4 @@ pub use crate::placement::{Placement, Watermarks};
 pub use config::{Config, Start};
 pub use flow::{Flow, TierFlow};
 pub use machine::Machine;
+pub use swap::{Swap, SwapUse};

@@ -38,6 +38,10 @@ impl Moves {
 }
 
 impl Machine {
+    pub(super) fn desk(&self) -> &Mutex<Desk> {
+        &self.moves.desk
+    }
+
     /// Something that carries out actions on this machine, in a kernel thread's time.
     #[must_use]
     pub fn mover(&self) -> Mover {
@@ -58,6 +62,7 @@ impl Machine {
 
     /// Time goes on to `to`, and pages move meanwhile.
     pub(super) fn pass(&mut self, to: u64) {
+        self.look_for_refaults();
         while self.now.0 < to && self.moves.is_busy() {
             self.settle();
             let end = to.min(self.now.0 + SLICE);
@@ -101,7 +106,14 @@ impl Machine {
                     self.split_pages(&job.action.range);
                     job.from = job.action.range.end;
                 }
-                ActionKind::Collapse | ActionKind::Reclaim => job.give_up(Failure::Unsupported),
+                ActionKind::Reclaim => match self.config.swap {
+                    Some(swap) => {
+                        let time = self.moves.time;
+                        self.moves.time = self.give_back_some(&mut job, swap, time, until);
+                    }
+                    None => job.give_up(Failure::Unsupported),
+                },
+                ActionKind::Collapse => job.give_up(Failure::Unsupported),
             }
             if job.is_over() {
                 let outcome = job.outcome(Time(self.moves.time));

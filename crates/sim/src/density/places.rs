@@ -312,6 +312,20 @@ impl Places {
         Some((from, to, Arc::clone(rule)))
     }
 
+    /// Pages of a tier are given back, and lie where they lay when they come again.
+    pub(super) fn release(&mut self, tier: usize, pages: u64) {
+        if let Some(pool) = self.pools.get_mut(tier) {
+            pool.free = (pool.free + pages).min(pool.capacity);
+        }
+    }
+
+    /// Pages of a tier are taken again; where there is no room, what is short of it is not told.
+    pub(super) fn claim(&mut self, tier: usize, pages: u64) {
+        if let Some(pool) = self.pools.get_mut(tier) {
+            pool.free = pool.free.saturating_sub(pages);
+        }
+    }
+
     /// How full the tiers are.
     pub(super) fn tiers(&self) -> impl Iterator<Item = TierUse> + '_ {
         self.pools.iter().enumerate().map(|(number, pool)| TierUse {

@@ -51,7 +51,9 @@ impl PlacementView for Machine {
     }
 
     fn tier_of(&self, page: PageId) -> Option<Tier> {
-        self.world.places.tier_of(self.range_of(page)?.start)
+        let range = self.range_of(page)?;
+        let is_out = !self.swapped_within(&range).is_empty();
+        self.world.places.tier_of(range.start).filter(|_| !is_out)
     }
 
     fn page_at(&self, range: &Range) -> Option<PageId> {
@@ -94,7 +96,8 @@ impl PlacementView for Machine {
     }
 
     fn resident(&self, range: &Range, tier: Tier) -> u64 {
-        let pages = self.world.places.pages(range);
-        pages.get(usize::from(tier.0)).map_or(0, |pages| pages << PAGE_SHIFT)
+        let (pages, out) = (self.world.places.pages(range), self.out_by_tier(range));
+        let there = pages.iter().zip(out).map(|(pages, out)| (pages << PAGE_SHIFT) - out);
+        there.collect::<Vec<u64>>().get(usize::from(tier.0)).copied().unwrap_or(0)
     }
 }

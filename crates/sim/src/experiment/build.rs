@@ -12,7 +12,7 @@ use super::file::{self, File};
 use super::vary::changed;
 use super::{Experiment, Faulty, Mode, ReadWorkload, Settings, Watcher};
 use crate::config::{Costs, Event, Period, Sampling};
-use crate::density::{self, Config};
+use crate::density::{self, Config, Swap};
 use crate::exact::{Machine, Placement, Process, Setup};
 
 /// The hardware where nobody says: the Telescope article's.
@@ -181,6 +181,10 @@ impl File {
         };
         let costs = changed(costs, "costs", &self.changes, Costs::parse)
             .map_err(|error| (0, said(error)))?;
+        let costs = match self.simulation.exact.swap {
+            Some(Swap::Zswap) => costs.compressing(),
+            Some(Swap::Device) | None => costs,
+        };
         let used = processes.iter().map(|p| p.first_cpu.saturating_add(p.threads)).max();
         let most = hardware.processor.cpus();
         let defaults = Setup::new(hardware, costs);
@@ -224,6 +228,7 @@ impl File {
         config.overlap = processes[0].overlap;
         config.huge = processes[0].pages == PageSize::M2;
         config.start = density.start.unwrap_or(config.start);
+        config.swap = density.swap;
         Ok(config)
     }
 

@@ -6,7 +6,7 @@ use toml::Spanned;
 
 use super::Mode;
 use crate::config::Event;
-use crate::density::Start;
+use crate::density::{Start, Swap};
 use crate::exact::Detail;
 
 /// The keys of a file, not yet checked.
@@ -126,6 +126,7 @@ pub(super) struct Exact {
     pub(super) quantum: Option<Spanned<String>>,
     pub(super) profiler_cpu: Option<Spanned<u32>>,
     pub(super) table_region: Option<Spanned<String>>,
+    pub(super) swap: Option<Swap>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -133,6 +134,7 @@ pub(super) struct Exact {
 pub(super) struct Density {
     pub(super) rate: Option<f64>,
     pub(super) start: Option<Start>,
+    pub(super) swap: Option<Swap>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

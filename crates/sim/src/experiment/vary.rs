@@ -81,6 +81,7 @@ impl Experiment {
         add("costs.shootdown", &|| table_of(&costs.shootdown), &costs.shootdown.ranges);
         add("costs.moves", &|| table_of(&costs.moves), &costs.moves.ranges);
         add("costs.swap", &|| table_of(&costs.swap), &costs.swap.ranges);
+        add("costs.zswap", &|| table_of(&costs.zswap), &costs.zswap.ranges);
         found
     }
 }

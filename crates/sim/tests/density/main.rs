@@ -6,6 +6,7 @@ mod instruments;
 mod laws;
 mod placement;
 mod statistics;
+mod swap;
 
 use std::time::Duration;
 

@@ -82,7 +82,7 @@ fn assert_sound(ran: &mut Ran, what: &str) {
 fn nobody_is_left_out() {
     let names: Vec<&str> =
         LINES.iter().map(|l| l.line.split_once(':').map_or(l.line, |(name, _)| name)).collect();
-    for entry in all() {
+    for entry in all().iter().filter(|entry| !entry.reclaims) {
         assert!(names.contains(&entry.name), "{} is not tested here", entry.name);
     }
 }

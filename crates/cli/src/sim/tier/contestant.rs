@@ -173,7 +173,10 @@ pub(crate) fn contestants(experiment: &Experiment, texts: &[String]) -> Result<V
         return Ok(own);
     }
     let names = |text: &String| match text.as_str() {
-        "all" => all().iter().map(|entry| entry.name.to_owned()).collect(),
+        "all" => {
+            let placing = all().iter().filter(|entry| !entry.reclaims);
+            placing.map(|entry| entry.name.to_owned()).collect()
+        }
         _ => vec![text.clone()],
     };
     let mut read: Vec<Contestant> = Vec::new();
@@ -241,7 +244,7 @@ mod tests {
     fn all_are_every_policy_once_and_a_file_is_told_where_it_is_wrong() {
         let experiment = experiment("density");
         let both = contestants(&experiment, &["all".into(), "static".into()]).expect("they are");
-        assert_eq!(both.len(), all().len());
+        assert_eq!(both.len(), all().iter().filter(|entry| !entry.reclaims).count());
         let error = contestants(&experiment, &[]).expect_err("nobody is no policy").to_string();
         assert!(error.starts_with("e:5:23: no policy is called `nobody`"), "{error}");
     }

@@ -35,6 +35,10 @@ pub struct Row {
     pub demoted_bytes: u64,
     /// Bytes promoted and touched since, so far; of densities told at the end only.
     pub reaccessed_bytes: Option<u64>,
+    /// Bytes in memory, where memory can be given back.
+    pub resident_bytes: Option<u64>,
+    /// Bytes that had been given back and came again, so far.
+    pub refaulted_bytes: Option<u64>,
 }
 
 /// Bytes that were not moved, and why.
@@ -55,6 +59,8 @@ pub struct Moves {
     pub demoted_bytes: u64,
     /// Bytes given back.
     pub reclaimed_bytes: u64,
+    /// Bytes that came back after they had been given back, each time counted.
+    pub refaulted_bytes: u64,
     /// Bytes ordered and not moved.
     pub failed_bytes: u64,
     /// Of these, by cause.
@@ -79,6 +85,7 @@ impl From<Moved> for Moves {
             promoted_bytes: moved.promoted,
             demoted_bytes: moved.demoted,
             reclaimed_bytes: moved.reclaimed,
+            refaulted_bytes: 0,
             failed_bytes: moved.all_failed(),
             failures: moved.failed.iter().map(failure).collect(),
             wasted_bytes: moved.wasted,
@@ -264,7 +271,7 @@ pub(crate) fn place(
             p95_ns,
             p99_ns,
         }),
-        moves: machine.moved().into(),
+        moves: Moves { refaulted_bytes: counts.swap_ins * 4096, ..machine.moved().into() },
         cpu: Shares::of(spent, seconds),
         hint_faults: counts.hint_faults,
         killed: *killed,

@@ -24,6 +24,7 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let width = report.outcomes.iter().map(|o| o.policy.chars().count()).max().unwrap_or(0).max(18);
     speeds(report, width, out)?;
     moves(report, width, out)?;
+    given_back(report, width, out)?;
     let against = report.reference().map_or("-", |outcome| outcome.policy.as_str());
     writeln!(
         out,
@@ -33,6 +34,26 @@ pub(crate) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
          moved twice within 60 s. CPU: of one\nCPU, at cited costs; stolen: on the target's cores.\n",
         latency_of(report)
     )
+}
+
+/// Only where something was.
+fn given_back(report: &Report, width: usize, out: &mut dyn Write) -> io::Result<()> {
+    if report.outcomes.iter().all(|outcome| outcome.moves.reclaimed_bytes == 0) {
+        return Ok(());
+    }
+    writeln!(out, "\n{:width$} {:>12} {:>12} {:>12}", "", "given back", "came back", "in memory")?;
+    for outcome in &report.outcomes {
+        let resident = outcome.rows.last().and_then(|row| row.resident_bytes);
+        writeln!(
+            out,
+            "{:width$} {:>12} {:>12} {:>12}",
+            outcome.policy,
+            show_bytes(outcome.moves.reclaimed_bytes),
+            show_bytes(outcome.moves.refaulted_bytes),
+            resident.map_or("-".into(), show_bytes),
+        )?;
+    }
+    Ok(())
 }
 
 fn latency_of(report: &Report) -> &'static str {

@@ -94,6 +94,7 @@ impl<'a> Watched<'a> {
     fn note(&mut self) {
         let totals = self.totals();
         let ([promoted_bytes, demoted_bytes], reaccessed_bytes) = self.machine.moved_so_far();
+        let swap = self.machine.swap_use();
         self.rows.push(Row {
             end_seconds: totals.time.seconds(),
             operations_per_second: totals.rate_since(&self.last),
@@ -101,6 +102,8 @@ impl<'a> Watched<'a> {
             promoted_bytes,
             demoted_bytes,
             reaccessed_bytes,
+            resident_bytes: swap.map(|swap| swap.resident),
+            refaulted_bytes: swap.map(|swap| swap.refaulted),
         });
         self.reached.store(totals.time.0, Ordering::Relaxed);
         let now = totals.time;

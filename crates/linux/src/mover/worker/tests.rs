@@ -58,6 +58,19 @@ impl Bench {
         panic!("it never ends");
     }
 
+    /// Steps until nothing is ordered any more: what was given back is looked at for ever.
+    fn carry_out(&mut self) {
+        for _ in 0..100_000 {
+            if self.worker.job.is_none() && self.desk.borrow().waiting.is_empty() {
+                return;
+            }
+            if let Next::At(time) = self.step() {
+                self.worker.kernel.now = self.worker.kernel.now.max(time.0);
+            }
+        }
+        panic!("it never ends");
+    }
+
     fn account(&self) -> Account {
         self.desk.borrow().account.clone()
     }
@@ -85,6 +98,66 @@ fn what_is_ordered_is_moved_and_accounted_for() {
     assert_eq!(bench.outcomes(), [(4, 0, None), (4, 0, None)]);
     assert_eq!(bench.worker.kernel.on(1), 10);
     assert_eq!(account.actions, 2);
+}
+
+// Ten pages, of which one is pinned and one was never there; two come back, and swap fills up.
+#[test]
+fn what_is_given_back_is_accounted_for() {
+    let mut fake = Fake::with_pages(10, 0);
+    fake.swap(9);
+    fake.pin(2);
+    fake.free_page(3);
+    let mut bench = Bench::new(fake, Limits::default());
+    bench.order_bytes(page(0), page(6), ActionKind::Reclaim);
+    bench.carry_out();
+    let account = bench.account();
+    assert_eq!([account.reclaimed, account.absent, account.failures()].map(pages_of), [4, 1, 1]);
+    assert_eq!(account.failed[&Cause::Busy], 4096);
+    assert_eq!(bench.outcomes(), [(4, 1, Some(Failure::Busy))]);
+    bench.worker.kernel.swap_in(0);
+    bench.worker.kernel.swap_in(5);
+    bench.worker.kernel.now += 2_000_000_000;
+    bench.step();
+    assert_eq!(pages_of(bench.account().refaulted), 2);
+    bench.worker.kernel.swap(1);
+    bench.order_bytes(page(0), page(10), ActionKind::Reclaim);
+    bench.carry_out();
+    let account = bench.account();
+    assert_eq!([account.reclaimed, account.already].map(pages_of), [5, 2]);
+    assert_eq!(pages_of(account.failed[&Cause::NoSwap]), 6, "the pinned one is not told apart");
+    // At the end all is looked at once more, whatever the time.
+    bench.worker.kernel.swap_in(1);
+    bench.desk.get_mut().stop = true;
+    assert_eq!(bench.step(), Next::Done);
+    assert_eq!(pages_of(bench.account().refaulted), 3);
+}
+
+#[test]
+fn nothing_is_given_back_while_too_much_comes_back() {
+    let mut fake = Fake::with_pages(600, 0);
+    fake.swap(1000);
+    let mut bench = Bench::new(fake, Limits::default());
+    bench.order_bytes(page(0), page(400), ActionKind::Reclaim);
+    bench.carry_out();
+    (0..40).for_each(|number| bench.worker.kernel.swap_in(number));
+    bench.worker.kernel.now += 2_000_000_000;
+    bench.order_bytes(page(400), page(600), ActionKind::Reclaim);
+    let Next::At(until) = bench.step() else { panic!("it goes on") };
+    assert_eq!((pages_of(bench.account().refaulted), bench.worker.kernel.on(0)), (40, 240));
+    bench.worker.kernel.now = until.0;
+    bench.carry_out();
+    assert_eq!(pages_of(bench.account().reclaimed), 600);
+}
+
+#[test]
+fn a_dry_run_gives_nothing_back_and_says_what_it_would() {
+    let mut fake = Fake::with_pages(8, 0);
+    fake.swap(8);
+    let mut bench = Bench::new(fake, Limits { dry_run: true, ..Limits::default() });
+    bench.order_bytes(page(0), page(8), ActionKind::Reclaim);
+    let account = bench.run();
+    assert_eq!(pages_of(account.failed[&Cause::DryRun]), 8);
+    assert_eq!((account.calls, bench.worker.kernel.on(0)), (0, 8));
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! The kernel's own choice, by memory.reclaim of a cgroup: asked for a little at a time, within the same limits.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_linux::reclaim::{Reclaimable, Swap};
+
+use super::args::ReclaimArgs;
+use super::directory;
+use crate::stop::Stop;
+use crate::units::show_bytes;
+
+/// Asked for at a time: what a kernel gives back in some 100 ms.
+const PIECE: u64 = 64 << 20;
+/// Between two requests.
+const PAUSE: Duration = Duration::from_millis(100);
+/// After a request that found less than asked for, or when something speaks against one.
+const REST: Duration = Duration::from_secs(1);
+/// Time over which refaults count.
+const SPAN: Duration = Duration::from_secs(10);
+
+/// What became of what was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    asked: u64,
+    reclaimed: u64,
+    short: u64,
+    held: u64,
+}
+
+/// Runs.
+///
+/// # Errors
+/// No cgroup, no controller, no swap, or a target that does not fit.
+pub(super) fn run(args: &ReclaimArgs) -> Result<()> {
+    let Some(path) = &args.cgroup else {
+        return Err(Error::new(ErrorKind::Usage, "cannot ask the kernel")
+            .cause("memory.reclaim is a cgroup's")
+            .remedy("name one with --cgroup PATH, or choose another policy"));
+    };
+    if args.dry_run {
+        return Err(Error::new(ErrorKind::Usage, "cannot ask the kernel what it would do")
+            .cause("memory.reclaim acts at once")
+            .remedy("leave --dry-run out, or choose another policy"));
+    }
+    let cgroup = Reclaimable::open(&directory(path))?;
+    let room = Swap::default().check(args.into.into())?;
+    let before = cgroup.current() + cgroup.swapped();
+    let wanted = args.share.map(|share| (before as f64 * share) as u64);
+    let still = wanted.unwrap_or(0).saturating_sub(cgroup.swapped());
+    room.check(still)?;
+    if cgroup.swap_left().is_some_and(|left| left < still) {
+        return Err(Error::new(ErrorKind::Usage, "cannot give so much of the cgroup back")
+            .cause("its memory.swap.max is below that")
+            .remedy("aim at less with --target, or raise the limit"));
+    }
+    let stop = Stop::on_signals()?;
+    let (began, refaults) = (Instant::now(), cgroup.refaults());
+    let tally = hold(args, &cgroup, wanted, &stop)?;
+    tell(args, began.elapsed(), &tally, cgroup.refaults() - refaults)
+}
+
+/// Asks until it is over.
+fn hold(
+    args: &ReclaimArgs,
+    cgroup: &Reclaimable,
+    wanted: Option<u64>,
+    stop: &Stop,
+) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let until = args.duration.map(|duration| Instant::now() + duration);
+    let mut marks = (Instant::now(), cgroup.refaults(), 0);
+    while !stop.is_asked() && until.is_none_or(|until| Instant::now() < until) {
+        if marks.0.elapsed() >= SPAN {
+            marks = (Instant::now(), cgroup.refaults(), tally.reclaimed);
+        }
+        let back = cgroup.refaults().saturating_sub(marks.1) as f64;
+        let too_many =
+            back > args.refaults * (tally.reclaimed - marks.2) as f64 && back > 131_072.0;
+        let waits = cgroup.stalled().unwrap_or(0.0) > args.until_psi.unwrap_or(0.1);
+        let held = args.hold.as_ref().is_some_and(|file| file.exists());
+        let left = wanted.map_or(PIECE, |wanted| wanted.saturating_sub(cgroup.swapped()));
+        let piece = args.rate.map_or(PIECE, |rate| rate / 10).clamp(4096, PIECE).min(left);
+        if waits || held || too_many || piece < 4096 {
+            tally.held += u64::from(waits || held || too_many);
+            std::thread::sleep(PAUSE);
+            continue;
+        }
+        let asked = cgroup.reclaim(piece)?;
+        tally.asked += piece;
+        tally.reclaimed += asked.reclaimed;
+        tally.short += u64::from(asked.short);
+        std::thread::sleep(if asked.short { REST } else { PAUSE });
+    }
+    Ok(tally)
+}
+
+fn tell(args: &ReclaimArgs, time: Duration, tally: &Tally, refaulted: u64) -> Result<()> {
+    eprintln!(
+        "tierscope: asked the kernel for {} in {:.1} s: {} given back, {} came back",
+        show_bytes(tally.asked),
+        time.as_secs_f64(),
+        show_bytes(tally.reclaimed),
+        show_bytes(refaulted),
+    );
+    if !args.json {
+        return Ok(());
+    }
+    let text = json!({
+        "policy": super::KERNEL,
+        "seconds": time.as_secs_f64(),
+        "account": {
+            "asked": tally.asked,
+            "reclaimed": tally.reclaimed,
+            "refaulted": refaulted,
+            "requests_short": tally.short,
+            "turns_held": tally.held,
+        },
+    });
+    crate::report::print(&format!("{text:#}\n"))
+}

@@ -1,0 +1,184 @@
+//! `tierscope reclaim`: a policy gives cold memory of live processes back, to swap or zswap.
+
+pub mod args;
+mod kernel;
+
+use std::fs;
+use std::path::Path;
+
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_linux::module::Module;
+use tierscope_linux::proc::Proc;
+use tierscope_linux::reclaim::{Reclaimable, Room, Swap};
+use tierscope_linux::tiering::Limits;
+use tierscope_linux::{LiveMachine, heap};
+use tierscope_policies::registry::by_name;
+
+use self::args::ReclaimArgs;
+use crate::tier::{self, plan::TierPlan};
+
+/// The policy that is none of ours: the kernel's own choice.
+const KERNEL: &str = "kernel";
+
+/// Runs on this host.
+///
+/// # Errors
+/// Whatever is wrong with flags, target, module, swap or output, before anything is given back.
+pub fn run(args: ReclaimArgs, line: String) -> Result<()> {
+    if args.policy == KERNEL {
+        return kernel::run(&args);
+    }
+    let (as_json, into, share) = (args.json, args.into, args.share);
+    let cgroup = args.cgroup.clone();
+    let plan = plan(args, line)?;
+    let proc = Proc::default();
+    plan.watch.selection.check(&proc)?;
+    let room = Swap::default().check(into.into())?;
+    if let Some(dir) = &cgroup {
+        check_cgroup(&directory(dir))?;
+    }
+    let module = || Module::open();
+    module()?;
+    heap::return_large_buffers();
+    let machine = LiveMachine::open(&plan.watch.selection, module())?;
+    if let Some(share) = share {
+        let pids: Vec<u32> = machine.pids().into_iter().map(|(_, pid)| pid).collect();
+        check_target(share, &pids, &room)?;
+    }
+    let (machine, mover) = machine.with_reclaim(plan.limits.clone())?;
+    tier::work(machine, mover, &plan, as_json)
+}
+
+/// As a cgroup's path is given: below the hierarchy's mount, or as a directory.
+fn directory(path: &Path) -> std::path::PathBuf {
+    let below = Path::new("/sys/fs/cgroup").join(path.strip_prefix("/").unwrap_or(path));
+    if path.starts_with("/sys/fs/cgroup") || !below.is_dir() { path.to_owned() } else { below }
+}
+
+/// A cgroup that limits swap says so before anything is tried; one without controller limits nothing.
+fn check_cgroup(dir: &Path) -> Result<()> {
+    match Reclaimable::open(dir) {
+        Err(error) if dir.join("memory.swap.max").exists() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// What the target would lose fits into swap.
+fn check_target(share: f64, pids: &[u32], room: &Room) -> Result<()> {
+    let anonymous = |pid: &u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    let resident: u64 = pids.iter().filter_map(anonymous).sum();
+    room.check((resident as f64 * share) as u64)
+}
+
+/// A run to be made.
+fn plan(args: ReclaimArgs, line: String) -> Result<TierPlan> {
+    let name = args.policy.split(':').next().unwrap_or_default();
+    let refuse = |what: String, cause: &str| {
+        let names = names().join(", ");
+        Err(Error::new(ErrorKind::Usage, what)
+            .cause(cause)
+            .remedy(format!("choose from {names}; or {KERNEL}, with --cgroup")))
+    };
+    if let Some(entry) = by_name(name)
+        && !entry.reclaims
+    {
+        return refuse(
+            format!("policy {name} gives nothing back"),
+            "it moves memory between tiers: that is `tierscope tier`",
+        );
+    }
+    if args.guided && name != "mglru-telescope" {
+        return refuse(
+            "nobody could be guided by regions".into(),
+            "--guided is for mglru-telescope; cold-regions always is",
+        );
+    }
+    let goals = [
+        ("share", args.share.map(|share| share.to_string())),
+        ("pressure", args.until_psi.map(|share| share.to_string())),
+        ("rate", args.rate.map(|rate| rate.to_string())),
+        ("refaults", Some(args.refaults.to_string())),
+    ];
+    let given: Vec<String> =
+        goals.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?))).collect();
+    let colon = if args.policy.contains(':') { "," } else { ":" };
+    let policy = format!("{}{colon}{}", args.policy, given.join(","));
+    let defaults = Limits::default();
+    let limits = Limits {
+        bytes_per_second: args.rate.unwrap_or(defaults.bytes_per_second),
+        stalled: args.until_psi.map_or(defaults.stalled, |share| share.max(1e-4)),
+        refaults: args.refaults,
+        kill_switch: args.hold.clone(),
+        dry_run: args.dry_run,
+        ..defaults
+    };
+    limits.check()?;
+    let target = (args.pid, args.children, args.cgroup);
+    TierPlan::giving_back(policy, limits, target, (args.how, args.output, args.duration), line)
+        .map(|plan| TierPlan { guided: args.guided, ..plan })
+}
+
+/// Policies that give memory back.
+fn names() -> Vec<&'static str> {
+    let all = tierscope_policies::all().iter();
+    all.filter(|entry| entry.reclaims).map(|entry| entry.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, parse};
+
+    fn made(flags: &str) -> Result<TierPlan> {
+        let line = format!("tierscope reclaim {flags}");
+        let cli = parse(line.split_whitespace().map(Into::into)).unwrap();
+        let Command::Reclaim(args) = cli.command else { unreachable!("it says reclaim") };
+        plan(*args, line)
+    }
+
+    #[test]
+    fn goals_are_the_policy_s_and_the_mover_s() {
+        let plan = made("-p 1 --target 30% --until-psi 10% --rate 64MiB/s --dry-run").unwrap();
+        assert_eq!(
+            plan.policy,
+            "mglru-telescope:share=0.3,pressure=0.1,rate=67108864,refaults=0.05"
+        );
+        assert_eq!((plan.limits.bytes_per_second, plan.limits.stalled), (64 << 20, 0.1));
+        assert!(plan.limits.dry_run && plan.wants_bits() && !plan.wants_regions());
+        let guided = made("-p 1 --guided").unwrap();
+        assert!(guided.wants_regions() && guided.watch.variant.as_deref() == Some("guided"));
+        assert!(made("-p 1 --policy cold-regions:cold=5s").unwrap().wants_regions());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (flags, cause) in [
+            ("-p 1 --policy hot_region", "gives nothing back"),
+            ("-p 1 --policy poem", "poem"),
+            ("-p 1 --policy mglru --guided", "--guided is for mglru-telescope"),
+            ("-p 1 --policy mglru:share=0.1 --target 20%", "given twice"),
+            ("-p 1 --rate 4096", "2MiB a second at least"),
+            ("-p 1 --duration 1ms", "not one window"),
+        ] {
+            let error = made(flags).unwrap_err();
+            let text = error.to_string();
+            assert!(
+                error.kind() == ErrorKind::Usage && text.contains(cause) && text.contains("; "),
+                "{flags}: {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_target_above_the_room_is_refused() {
+        let room = Room { total: 1 << 20, free: 4096, zswap: true };
+        let own = [std::process::id()];
+        let error = check_target(1.0, &own, &room).unwrap_err().to_string();
+        assert!(error.contains("MiB of swap are free; aim at less"), "{error}");
+        assert!(check_target(0.0, &own, &room).is_ok());
+    }
+}

@@ -1,0 +1,444 @@
+//! The papers' experiments on giving memory back: policies side by side, and claims about them.
+//!
+//! Sensitivity is left to the reader (`tierscope sim tier FILE --set costs.access_bits.entry_ns=…`).
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use serde::Deserialize;
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
+use toml::Spanned;
+
+use super::verdict::{Judgement, Verdict};
+use crate::bench::race::side_by_side;
+use crate::sim::tier::contestant::{Contestant, contestants};
+use crate::sim::tier::outcome::{Outcome, place};
+use crate::units::show_bytes;
+use crate::work::read_workload;
+
+/// Names and TOML texts.
+const ALL: &[(&str, &str)] =
+    &[("reclaim-976gb", include_str!("../../../../experiments/telescope/reclaim-976gb.toml"))];
+
+/// What all of them together are called on the command line.
+pub(super) const GROUP: &str = "reclaim";
+/// Where their part of the page begins.
+const MARK: &str = "\n# Reclaim\n";
+
+const HEAD: &str = "
+Made by `tierscope reproduce reclaim -o REPRODUCTION.md`. Everything is *simulated*, by densities; no parameter was fitted to a claim. A scan: the
+time that a walk's looks at page tables took, in the mean over all walks, the first included, which meets a populated address space. Cycles: of
+these looks and of the policy's own steps, at the machine's clock.
+
+";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    experiment: File,
+    claim: Vec<Spanned<Claim>>,
+}
+
+/// A claim of a paper about a policy.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Claim {
+    /// Where it stands.
+    paper: String,
+    /// What it says.
+    says: String,
+    /// Whom it is about, as the experiment names it.
+    policy: String,
+    /// What is measured.
+    figure: Figure,
+    /// Whom the figure is held against.
+    to: Option<String>,
+    /// The figure is at least this.
+    least: Option<f64>,
+    /// The figure is at most this.
+    most: Option<f64>,
+    /// Why it comes out as it does, where that needs to be said.
+    reason: Option<String>,
+}
+
+/// What is measured of a policy.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum Figure {
+    /// Seconds of looking at page tables in a walk.
+    ScanSeconds,
+    /// Likewise, over that of `to`.
+    ScanSecondsOver,
+    /// Billions of cycles of a walk, the policy's steps included.
+    ScanGcycles,
+    /// Likewise, over that of `to`.
+    ScanGcyclesOver,
+    /// Operations a second over those of `to`.
+    RateOver,
+    /// Bytes in memory in the mean over the run, over those of `to`.
+    ResidentOver,
+}
+
+impl Figure {
+    fn name(self) -> &'static str {
+        match self {
+            Figure::ScanSeconds => "seconds of a scan",
+            Figure::ScanSecondsOver => "seconds of a scan over",
+            Figure::ScanGcycles => "G cycles of a scan",
+            Figure::ScanGcyclesOver => "cycles of a scan over",
+            Figure::RateOver => "rate over",
+            Figure::ResidentOver => "mean resident bytes over",
+        }
+    }
+
+    /// Whether it is a ratio to somebody's.
+    fn is_ratio(self) -> bool {
+        !matches!(self, Figure::ScanSeconds | Figure::ScanGcycles)
+    }
+
+    fn of(self, outcome: &Outcome, mhz: f64) -> Option<f64> {
+        match self {
+            Figure::ScanSeconds | Figure::ScanSecondsOver => scan_seconds(outcome),
+            Figure::ScanGcycles | Figure::ScanGcyclesOver => {
+                Some((scan_seconds(outcome)? + of_walks(outcome, outcome.cpu.policy)?) * mhz / 1e3)
+            }
+            Figure::RateOver => Some(outcome.operations_per_second),
+            Figure::ResidentOver => mean_resident(outcome),
+        }
+    }
+}
+
+/// CPU time of a share, by walk.
+fn of_walks(outcome: &Outcome, share: f64) -> Option<f64> {
+    let interval = outcome.settings.iter().find(|(name, _)| name == "interval")?;
+    let seconds: f64 = interval.1.strip_suffix('s')?.parse().ok()?;
+    // The first begins at once.
+    let walks = (outcome.seconds / seconds).ceil().max(1.0);
+    Some(share * outcome.seconds / walks)
+}
+
+fn scan_seconds(outcome: &Outcome) -> Option<f64> {
+    of_walks(outcome, outcome.cpu.telemetry)
+}
+
+fn mean_resident(outcome: &Outcome) -> Option<f64> {
+    let known = outcome.rows.iter().filter_map(|row| row.resident_bytes);
+    let (sum, rows) = known.fold((0.0, 0), |(sum, rows), bytes| (sum + bytes as f64, rows + 1));
+    (rows > 0).then(|| sum / f64::from(rows))
+}
+
+/// An experiment, who gives memory back in it, and what is claimed.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    name: &'static str,
+    experiment: Experiment,
+    contestants: Vec<Contestant>,
+    claims: Vec<Claim>,
+}
+
+impl Planned {
+    fn parse(name: &'static str, text: &str) -> Result<Self> {
+        let read: Text = read(name, text)?;
+        let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
+        let contestants = contestants(&experiment, &[])?;
+        for claim in &read.claim {
+            let Claim { policy, to, figure, least, most, .. } = claim.get_ref();
+            let bad = |what: String| Err(at_place(name, text, claim.span().start, what));
+            for named in [Some(policy), to.as_ref()].into_iter().flatten() {
+                if !contestants.iter().any(|contestant| contestant.text == *named) {
+                    return bad(format!("`{named}` is none of the experiment's policies"));
+                }
+            }
+            if figure.is_ratio() != to.is_some() {
+                return bad("a ratio, and only that, has a `to`".into());
+            }
+            if least.is_none() && most.is_none() {
+                return bad("a claim has a least or a most".into());
+            }
+        }
+        let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
+        Ok(Self { name, experiment, contestants, claims })
+    }
+}
+
+/// Whether a name is one of ours, or all of them.
+pub(super) fn knows(name: &str) -> bool {
+    name == GROUP || ALL.iter().any(|(known, _)| *known == name)
+}
+
+/// Names that the command takes.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    std::iter::once(GROUP).chain(ALL.iter().map(|(name, _)| *name))
+}
+
+/// The experiment of that name, without its claims, as a file of its own would tell it.
+pub(crate) fn experiment_text(name: &str) -> Option<String> {
+    let (_, text) = ALL.iter().find(|(known, _)| *known == name)?;
+    let table: toml::Table = text.parse().ok()?;
+    toml::to_string(table.get("experiment")?).ok()
+}
+
+/// The experiments of these names.
+pub(super) fn choose(names: &[String]) -> Result<Vec<Planned>> {
+    let wanted = |known: &str| names.iter().any(|name| name == known || name == GROUP);
+    let chosen = ALL.iter().filter(|(name, _)| wanted(name));
+    chosen.map(|(name, text)| Planned::parse(name, text)).collect()
+}
+
+/// An experiment and what its policies came to.
+#[derive(Debug)]
+pub(super) struct Ran {
+    planned: Planned,
+    outcomes: Vec<Outcome>,
+}
+
+/// Runs all.
+pub(super) fn run(planned: Vec<Planned>, stop: &Arc<AtomicBool>) -> Result<Vec<Ran>> {
+    let jobs: Vec<(&Experiment, &Contestant)> = planned
+        .iter()
+        .flat_map(|plan| plan.contestants.iter().map(|c| (&plan.experiment, c)))
+        .collect();
+    let nanos: Vec<u64> = jobs.iter().map(|(e, _)| e.time.as_nanos() as u64).collect();
+    let outcomes = side_by_side(&nanos, stop, |index: usize, reached: &AtomicU64| {
+        let (experiment, contestant) = jobs[index];
+        place(experiment, contestant, None, stop, reached)
+    })?;
+    let mut outcomes = outcomes.into_iter();
+    let ran = planned.into_iter().map(|planned| {
+        let mine = outcomes.by_ref().take(planned.contestants.len());
+        Ran { outcomes: mine.flatten().collect(), planned }
+    });
+    Ok(ran.collect())
+}
+
+/// Judges a claim by the outcomes of its experiment.
+fn judged(claim: &Claim, outcomes: &[Outcome], mhz: f64) -> Judgement {
+    let of = |name: &str| {
+        let outcome = outcomes.iter().find(|outcome| outcome.policy == name)?;
+        claim.figure.of(outcome, mhz)
+    };
+    let over = claim.to.as_deref().map_or(Some(1.0), of).filter(|over| *over > 0.0);
+    let Some(ours) = of(&claim.policy).zip(over).map(|(figure, over)| figure / over) else {
+        return Judgement { ours: None, verdict: Verdict::NotTestable };
+    };
+    let inside =
+        claim.least.is_none_or(|least| ours >= least) && claim.most.is_none_or(|most| ours <= most);
+    // Of a ratio the direction is which of the two is ahead.
+    let ahead = claim.least.is_some_and(|least| least >= 1.0) && ours > 1.0;
+    let behind = claim.most.is_some_and(|most| most <= 1.0) && ours < 1.0;
+    let verdict = match (inside, claim.figure.is_ratio() && (ahead || behind)) {
+        (true, _) => Verdict::Reproduced,
+        (false, true) => Verdict::DirectionOnly,
+        (false, false) => Verdict::NotReproduced,
+    };
+    Judgement { ours: Some(ours), verdict }
+}
+
+fn range(claim: &Claim) -> String {
+    match (claim.least, claim.most) {
+        (Some(least), Some(most)) => format!("{least} to {most}"),
+        (Some(least), None) => format!("≥ {least}"),
+        (None, Some(most)) => format!("≤ {most}"),
+        (None, None) => "any".into(),
+    }
+}
+
+/// The section of an experiment.
+pub(super) fn section(ran: &Ran) -> String {
+    let Planned { name, experiment, claims, .. } = &ran.planned;
+    let hardware = &experiment.setup.hardware;
+    let mhz = f64::from(hardware.processor.mhz);
+    let mut text = String::new();
+    // Writing to a string does not fail, here and below.
+    let _ = write!(
+        text,
+        "## {name}\n{about}. {how}, {mapped} mapped, {hardware}, {time:?}, seed {seed}.\nSource: {source}.\n\
+         Command: `tierscope reproduce {name}`\n\n\
+         | policy | {unit} a second | seconds of a scan | G cycles of a scan | given back | came back | mover CPU |\n\
+         |---|---|---|---|---|---|---|\n",
+        about = experiment.about,
+        how = experiment.mode.how(),
+        mapped = show_bytes(experiment.bytes()),
+        hardware = hardware.name,
+        time = experiment.time,
+        seed = experiment.seed,
+        source = experiment.source,
+        unit = ran.outcomes.first().map_or("operations", |outcome| outcome.unit.as_str()),
+    );
+    for outcome in &ran.outcomes {
+        let shown =
+            |figure: Figure| figure.of(outcome, mhz).map_or("–".into(), |f| format!("{f:.3}"));
+        let _ = writeln!(
+            text,
+            "| {} | {:.0} | {} | {} | {} | {} | {:.1} % |",
+            outcome.policy,
+            outcome.operations_per_second,
+            shown(Figure::ScanSeconds),
+            shown(Figure::ScanGcycles),
+            show_bytes(outcome.moves.reclaimed_bytes),
+            show_bytes(outcome.moves.refaulted_bytes),
+            outcome.cpu.mover * 100.0,
+        );
+    }
+    over_time(ran, &mut text);
+    text.push_str(
+        "\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n",
+    );
+    for claim in claims {
+        let judgement = judged(claim, &ran.outcomes, mhz);
+        let to = claim.to.as_ref().map_or(String::new(), |to| format!(" {to}"));
+        let reason = claim.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+        let _ = writeln!(
+            text,
+            "| {} ({}) | {} | {}{to} | {} | {} | {}{reason} |",
+            claim.says,
+            claim.paper,
+            claim.policy,
+            claim.figure.name(),
+            range(claim),
+            judgement.ours.map_or("none".into(), |ours| format!("{ours:.3}")),
+            judgement.verdict.name(),
+        );
+    }
+    text
+}
+
+/// Points of the resident set that are told.
+const POINTS: usize = 10;
+
+/// The resident set over time, as figure 8 draws it.
+fn over_time(ran: &Ran, text: &mut String) {
+    let Some(first) = ran.outcomes.first() else { return };
+    let step = first.rows.len().div_ceil(POINTS).max(1);
+    let at: Vec<usize> = (0..first.rows.len()).skip(step - 1).step_by(step).collect();
+    let times: Vec<String> =
+        at.iter().map(|row| format!("{:.0} s", first.rows[*row].end_seconds)).collect();
+    let _ = writeln!(
+        text,
+        "\nIn memory at\n\n| policy | {} |\n|---{}|",
+        times.join(" | "),
+        "|---".repeat(times.len())
+    );
+    for outcome in &ran.outcomes {
+        let bytes = |row: &usize| outcome.rows.get(*row).and_then(|row| row.resident_bytes);
+        let shown: Vec<String> =
+            at.iter().map(|row| bytes(row).map_or("–".into(), show_bytes)).collect();
+        let _ = writeln!(text, "| {} | {} |", outcome.policy, shown.join(" | "));
+    }
+}
+
+/// The page before our part, and our part.
+pub(super) fn split(page: &str) -> (&str, &str) {
+    page.split_at(page.find(MARK).unwrap_or(page.len()))
+}
+
+/// The page with these sections in the place of those of the same names.
+pub(super) fn merged(page: &str, ran: &[Ran]) -> String {
+    let (before, ours) = split(page);
+    let old: Vec<&str> = ours.split("\n## ").skip(1).collect();
+    let kept = |name: &str| {
+        let found = old.iter().find(|text| text.starts_with(&format!("{name}\n")));
+        found.map(|text| format!("## {}\n", text.trim_end()))
+    };
+    let fresh = |name: &str| ran.iter().find(|ran| ran.planned.name == name).map(section);
+    let sections: Vec<String> =
+        ALL.iter().filter_map(|(name, _)| fresh(name).or_else(|| kept(name))).collect();
+    format!("{before}{MARK}{HEAD}{}", sections.join("\n"))
+}
+
+/// Whether the page holds each experiment's section as it would be written now.
+pub(super) fn check(path: &Path, ran: &[Ran]) -> Result<()> {
+    let text = super::read_page(path)?;
+    match ran.iter().find(|ran| !text.contains(&section(ran))) {
+        None => Ok(()),
+        Some(ran) => Err(Error::new(ErrorKind::Data, format!("{} is not current", path.display()))
+            .cause(format!("its section on {} differs", ran.planned.name))
+            .remedy(format!("run `tierscope reproduce {GROUP} -o {}`", path.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::tier::outcome::Row;
+
+    #[test]
+    fn every_experiment_is_whole() {
+        let all = choose(&[GROUP.to_owned()]).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(all.len(), ALL.len());
+        assert!(all.iter().all(|plan| !plan.claims.is_empty()));
+        assert!(experiment_text("reclaim-976gb").is_some_and(|text| !text.contains("claim]")));
+    }
+
+    fn outcome(policy: &str, telemetry: f64, resident: u64) -> Outcome {
+        let row = |resident| Row {
+            end_seconds: 60.0,
+            operations_per_second: 0.0,
+            fast_tier_share: None,
+            promoted_bytes: 0,
+            demoted_bytes: 0,
+            reaccessed_bytes: None,
+            resident_bytes: Some(resident),
+            refaulted_bytes: Some(0),
+        };
+        Outcome {
+            policy: policy.into(),
+            settings: vec![("interval".into(), "60s".into())],
+            instrument: "none".into(),
+            ended: "deadline",
+            seconds: 120.0,
+            unit: "requests".into(),
+            operations: 0,
+            operations_per_second: 1.0,
+            fast_tier_share: None,
+            latency: None,
+            access_latency: None,
+            moves: Default::default(),
+            cpu: crate::sim::tier::outcome::Shares { telemetry, ..Default::default() },
+            hint_faults: 0,
+            killed: 0,
+            wall_seconds: 0.0,
+            rows: vec![row(resident), row(resident / 2)],
+        }
+    }
+
+    // A tenth of a CPU for 120 s in two walks: 6 s each, 18 G cycles at 3 GHz.
+    #[test]
+    fn a_scan_is_the_mean_of_the_walks() {
+        let slow = outcome("linear", 0.1, 1000);
+        assert_eq!(Figure::ScanSeconds.of(&slow, 3000.0), Some(6.0));
+        assert_eq!(Figure::ScanGcycles.of(&slow, 3000.0), Some(18.0));
+        assert_eq!(Figure::ResidentOver.of(&slow, 3000.0), Some(750.0));
+    }
+
+    #[test]
+    fn verdicts_are_given_and_parts_of_the_page_stay_apart() {
+        let outcomes = [outcome("linear", 0.1, 1000), outcome("above", 0.02, 900)];
+        let claim = |figure, most: f64, least: Option<f64>| Claim {
+            paper: String::new(),
+            says: String::new(),
+            policy: "above".into(),
+            figure,
+            to: Some("linear".into()),
+            least,
+            most: Some(most),
+            reason: None,
+        };
+        let of = |claim: Claim| judged(&claim, &outcomes, 3000.0).verdict;
+        assert_eq!(of(claim(Figure::ScanSecondsOver, 0.96, Some(0.79))), Verdict::DirectionOnly);
+        assert_eq!(of(claim(Figure::ResidentOver, 1.0, None)), Verdict::Reproduced);
+        let page = format!("telemetry\n\n# Placement policies\nx\n{MARK}old\n");
+        assert_eq!(split(&page).0, "telemetry\n\n# Placement policies\nx\n");
+        let plan = Planned::parse(ALL[0].0, ALL[0].1).unwrap_or_else(|error| panic!("{error}"));
+        let ran = Ran { outcomes: outcomes.to_vec(), planned: plan };
+        let merged = merged(&page, &[ran]);
+        assert!(merged.starts_with("telemetry\n\n# Placement policies\nx\n\n# Reclaim\n"));
+        assert!(
+            !merged.contains("old\n") && merged.contains("| above | 900 B | 450 B |"),
+            "{merged}"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! Giving pages back: `process_madvise(MADV_PAGEOUT)`, counted page by page before and after.
+//!
+//! The call says how many bytes it was about, not what became of them; /proc/PID/pagemap does
+//! (Documentation/admin-guide/mm/pagemap.rst). A page that was present and is not any more was given back:
+//! by us, or by the kernel at the same moment, which comes to the same.
+
+use tierscope_core::{PAGE_SHIFT, PAGE_SIZE};
+
+use super::account::Cause;
+use super::kernel::Kernel;
+
+/// A page as the page map has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Paged {
+    /// Neither in memory nor in swap.
+    #[default]
+    Absent,
+    /// In memory, mapped by this process alone.
+    Own,
+    /// In memory, mapped by others too.
+    Shared,
+    /// In swap.
+    Swapped,
+}
+
+/// Bits of an entry, as the kernel documents them.
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+const EXCLUSIVE: u64 = 1 << 56;
+
+impl Paged {
+    pub(crate) fn of_entry(entry: u64) -> Self {
+        match (entry & PRESENT != 0, entry & EXCLUSIVE != 0, entry & SWAPPED != 0) {
+            (true, true, _) => Paged::Own,
+            (true, false, _) => Paged::Shared,
+            (false, _, true) => Paged::Swapped,
+            (false, _, false) => Paged::Absent,
+        }
+    }
+
+    pub(crate) fn is_present(self) -> bool {
+        matches!(self, Paged::Own | Paged::Shared)
+    }
+}
+
+/// What became of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It was given back.
+    Out,
+    /// It was out before.
+    Already,
+    /// There was none.
+    Absent,
+    /// It stayed, and why.
+    Stayed(Cause),
+}
+
+/// What a call came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Paging {
+    /// One for each page.
+    pub(crate) fates: Vec<Fate>,
+    pub(crate) calls: u32,
+}
+
+/// Pages of `count`, from `start` on, are given back, unless `dry`; what each came to.
+///
+/// # Errors
+/// The page map cannot be read: its owner is gone, or we may not. Nothing was done then.
+pub(crate) fn give_back(
+    kernel: &mut dyn Kernel,
+    pid: u32,
+    (start, count): (u64, u64),
+    dry: bool,
+) -> Result<Paging, Cause> {
+    let mut before = vec![Paged::Absent; count as usize];
+    let refused = |e: std::io::Error| Cause::of_call(e.raw_os_error().unwrap_or(0));
+    kernel.paged(pid, start, &mut before).map_err(refused)?;
+    let mut calls = 0;
+    let mut refusal = dry.then_some(Cause::DryRun);
+    if !dry {
+        for (first, pages) in present_runs(&before) {
+            calls += 1;
+            let at = start + (first << PAGE_SHIFT);
+            let told = kernel.page_out(pid, at, pages * PAGE_SIZE);
+            if let Err(error) = told {
+                refusal = Some(of_page_out(error.raw_os_error().unwrap_or(0)));
+            }
+        }
+    }
+    let mut after = before.clone();
+    if calls > 0 && kernel.paged(pid, start, &mut after).is_err() {
+        // It ended meanwhile: its memory is gone with it.
+        after.fill(Paged::Absent);
+        refusal = Some(Cause::Gone);
+    }
+    let full = calls > 0 && kernel.swap_free().is_some_and(|free| free < PAGE_SIZE);
+    let fates = before.iter().zip(&after).map(|pair| fate(pair, refusal, full)).collect();
+    Ok(Paging { fates, calls })
+}
+
+fn fate((before, after): (&Paged, &Paged), refusal: Option<Cause>, full: bool) -> Fate {
+    match (before, after) {
+        (Paged::Absent, _) => Fate::Absent,
+        (Paged::Swapped, _) => Fate::Already,
+        (_, Paged::Swapped) => Fate::Out,
+        // Clean pages of a file are dropped; so is everything of a process that ended.
+        (_, Paged::Absent) if refusal == Some(Cause::Gone) => Fate::Stayed(Cause::Gone),
+        (_, Paged::Absent) => Fate::Out,
+        (_, Paged::Shared) => Fate::Stayed(refusal.unwrap_or(Cause::Shared)),
+        (_, Paged::Own) if full => Fate::Stayed(refusal.unwrap_or(Cause::NoSwap)),
+        (_, Paged::Own) => Fate::Stayed(refusal.unwrap_or(Cause::Busy)),
+    }
+}
+
+/// Runs of present pages: first page and how many.
+fn present_runs(pages: &[Paged]) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for (index, _) in (0u64..).zip(pages).filter(|(_, page)| page.is_present()) {
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count == index => *count += 1,
+            _ => runs.push((index, 1)),
+        }
+    }
+    runs
+}
+
+/// What the error of the call says (mm/madvise.c: `can_madv_lru_vma` refuses locked mappings, huge-page pools
+/// and device memory by EINVAL).
+fn of_page_out(errno: i32) -> Cause {
+    match errno {
+        libc::EINVAL => Cause::Locked,
+        libc::ENOSYS => Cause::Unsupported,
+        libc::ENOMEM => Cause::Gone,
+        other => Cause::of_call(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::{Fake, PID, page};
+    use super::*;
+
+    // Six pages: one locked away from us, one shared, one in swap already, one that never was.
+    #[test]
+    fn every_page_is_told_of() {
+        let mut fake = Fake::with_pages(6, 0);
+        fake.swap(6);
+        fake.share(1);
+        fake.pin(2);
+        fake.free_page(3);
+        fake.swap_out(4);
+        let done = give_back(&mut fake, PID, (page(0), 6), false).unwrap();
+        let stayed = Fate::Stayed;
+        assert_eq!(
+            done.fates,
+            [
+                Fate::Out,
+                stayed(Cause::Shared),
+                stayed(Cause::Busy),
+                Fate::Absent,
+                Fate::Already,
+                Fate::Out
+            ]
+        );
+        assert_eq!(done.calls, 2, "a call for each run of pages that are there");
+    }
+
+    #[test]
+    fn what_does_not_fit_into_swap_stays() {
+        let mut fake = Fake::with_pages(4, 0);
+        fake.swap(3);
+        let done = give_back(&mut fake, PID, (page(0), 4), false).unwrap();
+        assert_eq!(done.fates[..3], [Fate::Out; 3]);
+        assert_eq!(done.fates[3], Fate::Stayed(Cause::NoSwap));
+    }
+
+    #[test]
+    fn a_dry_run_does_nothing() {
+        let mut fake = Fake::with_pages(2, 0);
+        fake.swap(9);
+        let done = give_back(&mut fake, PID, (page(0), 2), true).unwrap();
+        assert_eq!((done.fates, done.calls), (vec![Fate::Stayed(Cause::DryRun); 2], 0));
+        assert_eq!(fake.on(0), 2);
+        fake.gone = true;
+        assert_eq!(give_back(&mut fake, PID, (page(0), 2), false), Err(Cause::Gone));
+    }
+
+    #[test]
+    fn entries_are_read_as_documented() {
+        for (entry, paged) in [
+            (0, Paged::Absent),
+            (1 << 63 | 1 << 56 | 5, Paged::Own),
+            (1 << 63 | 1 << 61, Paged::Shared),
+            (1 << 62 | 99, Paged::Swapped),
+        ] {
+            assert_eq!(Paged::of_entry(entry), paged, "{entry:#x}");
+        }
+    }
+}

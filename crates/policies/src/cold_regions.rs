@@ -1,0 +1,302 @@
+//! Cold regions are given back: proactive reclaim on whatever instrument gives regions.
+//!
+//! Source: the scheme of DAMON_RECLAIM (Linux mm/damon/reclaim.c): regions without an access for `min_age`
+//! (120 s there) are paged out, the oldest first, within a quota. Watermarks and quotas are here what
+//! [`crate::reclaim::goal::Goal`] says.
+//!
+//! A region is an estimate: one entry in many is looked at, and merging smears what few accesses there are. So
+//! a region's leaves are cleared first, and looked at again `look` later: what was accessed meanwhile stays.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tierscope_core::{
+    AccessedSet, Backing, Evidence, Level, Mappings, Orders, Outcome, PAGE_SIZE, PlacementView,
+    Policy, Range, RangeSet, Region, ScanMode, ScanOrder, Setting, Snapshot, Time,
+};
+
+use crate::cost::Costs;
+use crate::reclaim::goal::{Goal, Way};
+use crate::reclaim::leaving::Leaving;
+use crate::settings::{Settings, Visit, recorded};
+
+/// Settings of the policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Time without an access after which a region is cold.
+    pub cold: Duration,
+    /// Time between the two looks.
+    pub look: Duration,
+    /// What is aimed at.
+    pub goal: Goal,
+    /// What its work costs.
+    pub costs: Costs,
+}
+
+/// `cold`: DAMON_RECLAIM's `min_age`. `look` is assumed, as the interval of the MGLRU policies.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            cold: Duration::from_secs(120),
+            look: Duration::from_secs(2),
+            goal: Goal::default(),
+            costs: Costs::default(),
+        }
+    }
+}
+
+impl Settings for Config {
+    fn visit(&mut self, each: &mut dyn Visit) {
+        each.value("cold", "time without an access after which a region is cold", &mut self.cold);
+        each.value("look", "time between the two looks at its leaves", &mut self.look);
+        self.goal.visit(each);
+        self.costs.visit(each);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.cold.is_zero() || self.look.is_zero() {
+            return Err("`cold` and `look` must be above zero".into());
+        }
+        self.goal.check()
+    }
+}
+
+/// Bytes that are looked at in one turn, at most.
+const SLICE: u64 = 4 << 30;
+/// Bytes of an action at most.
+const ACTION: u64 = 2 << 20;
+
+/// A scan that was ordered.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    order: ScanOrder,
+    /// The second look.
+    second: bool,
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct ColdRegions {
+    config: Config,
+    way: Way,
+    leaving: Leaving,
+    mapped: RangeSet,
+    /// Without an access since.
+    cold: Vec<(Range, Time)>,
+    /// Cleared, and when to look again.
+    cleared: VecDeque<(Range, Time)>,
+    /// What was looked at twice: not again, before an access.
+    dealt: RangeSet,
+    asked: VecDeque<Asked>,
+    /// Pages given back.
+    out: u64,
+    /// Pages that may still go in this turn.
+    left: u64,
+    now: Time,
+}
+
+impl ColdRegions {
+    /// The policy with these settings.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            way: Way::new(config.goal.clone()),
+            leaving: Leaving::default(),
+            mapped: RangeSet::default(),
+            cold: Vec::new(),
+            cleared: VecDeque::new(),
+            dealt: RangeSet::default(),
+            asked: VecDeque::new(),
+            out: 0,
+            left: 0,
+            now: Time(0),
+            config,
+        }
+    }
+
+    fn map(&mut self, mappings: &Mappings) {
+        let own = |backing: Backing| matches!(backing, Backing::Anonymous | Backing::Heap);
+        let found = mappings.mappings.iter().filter(|mapping| own(mapping.backing));
+        self.mapped = found.map(|mapping| mapping.range).collect();
+        self.dealt = self.dealt.intersect(&self.mapped);
+    }
+
+    fn take_snapshot(&mut self, snapshot: &Snapshot, orders: &mut Orders) {
+        self.config.costs.charge(orders, snapshot.regions.len() as u64);
+        let (hot, cold): (Vec<&Region>, Vec<&Region>) =
+            snapshot.regions.iter().partition(|region| region.hits > 0.0);
+        let hot: RangeSet = hot.iter().map(|region| region.range).collect();
+        self.dealt = self.dealt.minus(&hot);
+        let cold: RangeSet = cold.iter().map(|region| region.range).collect();
+        let cold = cold.intersect(&self.mapped);
+        let mut next: Vec<(Range, Time)> = Vec::new();
+        for (range, since) in &self.cold {
+            let one: RangeSet = [*range].into_iter().collect();
+            next.extend(one.intersect(&cold).as_slice().iter().map(|part| (*part, *since)));
+        }
+        let known: RangeSet = next.iter().map(|(range, _)| *range).collect();
+        next.extend(cold.minus(&known).as_slice().iter().map(|part| (*part, snapshot.start)));
+        next.sort_unstable();
+        next.dedup_by(|next, last| {
+            let same = last.0.touches(&next.0) && last.1 == next.1;
+            last.0.end = if same { next.0.end } else { last.0.end };
+            same
+        });
+        self.cold = next;
+    }
+
+    /// Clears what was cold for long enough, the longest so first.
+    fn clear(&mut self, orders: &mut Orders) {
+        let busy: RangeSet = self.cleared.iter().map(|(range, _)| *range).collect();
+        let barred = |range: &Range| {
+            let one: RangeSet = [*range].into_iter().collect();
+            one.minus(&self.dealt).minus(&busy)
+        };
+        let mut due: Vec<(Time, Range)> = self
+            .cold
+            .iter()
+            .filter(|(_, since)| *since + self.config.cold <= self.now)
+            .flat_map(|(range, since)| {
+                let free = barred(range);
+                free.as_slice().iter().map(|part| (*since, *part)).collect::<Vec<_>>()
+            })
+            .collect();
+        due.sort_unstable();
+        let mut left = (self.left * PAGE_SIZE).min(SLICE.saturating_sub(busy.bytes()));
+        for (_, range) in due {
+            let start = range.start.next_multiple_of(PAGE_SIZE);
+            let end = range.end.min(start.saturating_add(left)) & !(PAGE_SIZE - 1);
+            if start >= end {
+                continue;
+            }
+            let range = Range { start, end, ..range };
+            left -= range.bytes();
+            self.cleared.push_back((range, self.now + self.config.look));
+            self.ask(range, false, orders);
+        }
+    }
+
+    fn ask(&mut self, range: Range, second: bool, orders: &mut Orders) {
+        let mode = ScanMode { clear: true, prune: false, present: true };
+        let order = ScanOrder { range, level: Level::PTE, mode };
+        self.asked.extend(order.parts().map(|order| Asked { order, second }));
+        orders.scans.push(order);
+    }
+
+    fn look_again(&mut self, orders: &mut Orders) {
+        while let Some((range, at)) = self.cleared.front().copied()
+            && at <= self.now
+        {
+            self.cleared.pop_front();
+            self.ask(range, true, orders);
+        }
+    }
+
+    fn answered(&mut self, set: &AccessedSet, orders: &mut Orders) {
+        let is_it = |asked: &Asked| asked.order.range == set.range && set.level == Level::PTE;
+        let Some(at) = self.asked.iter().position(is_it) else { return };
+        let asked = self.asked.drain(..=at).next_back().expect("it was found");
+        if !asked.second || set.present.len() != set.young.len() {
+            return;
+        }
+        self.dealt = self.dealt.as_slice().iter().chain([&set.range]).copied().collect();
+        let bit = |words: &[u64], index: u64| words[(index / 64) as usize] >> (index % 64) & 1 == 1;
+        let mut runs: Vec<Range> = Vec::new();
+        for index in 0..set.entries() {
+            if self.left == 0 || !bit(&set.present, index) || bit(&set.young, index) {
+                continue;
+            }
+            let start = set.range.start + index * PAGE_SIZE;
+            let page = Range { start, end: start + PAGE_SIZE, ..set.range };
+            self.left -= 1;
+            match runs.last_mut() {
+                Some(last) if last.touches(&page) && last.start / ACTION == start / ACTION => {
+                    last.end = page.end;
+                }
+                _ => runs.push(page),
+            }
+        }
+        self.config.costs.charge(orders, set.entries() / 64 + runs.len() as u64);
+        let runs: Vec<Range> = runs
+            .iter()
+            .filter(|run| crate::reclaim::generations::holds(&self.mapped, run))
+            .copied()
+            .collect();
+        for run in runs {
+            self.way.spend(run.bytes() / PAGE_SIZE);
+            self.leaving.order(run, orders);
+        }
+    }
+
+    fn ended(&mut self, outcome: &Outcome) {
+        if self.leaving.end(outcome).is_some() {
+            let pages = outcome.done / PAGE_SIZE;
+            self.out += pages;
+            self.way.note(self.now, pages, 0);
+        }
+    }
+}
+
+impl Policy for ColdRegions {
+    fn name(&self) -> &'static str {
+        "cold-regions"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        recorded(&self.config)
+    }
+
+    fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
+        match evidence {
+            Evidence::Mappings(mappings) => self.map(mappings),
+            Evidence::Pressure(pressure) => self.way.feel(pressure.stalled),
+            Evidence::Regions(snapshot) => self.take_snapshot(snapshot, orders),
+            Evidence::Scanned(set, _) => self.answered(set, orders),
+            Evidence::Outcomes(outcomes) => outcomes.iter().for_each(|outcome| self.ended(outcome)),
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, now: Time, view: &dyn PlacementView, orders: &mut Orders) -> Time {
+        self.now = now;
+        self.config.costs.charge_wake(orders);
+        // Answers come before the next tick, or never.
+        self.asked.clear();
+        let tiers = view.tiers().iter().map(|tier| tier.tier);
+        let of = |tier| {
+            self.mapped.as_slice().iter().map(|range| view.resident(range, tier)).sum::<u64>()
+        };
+        let resident: u64 = tiers.map(of).sum();
+        self.left = self.way.allows(now, resident / PAGE_SIZE, self.out);
+        self.look_again(orders);
+        self.clear(orders);
+        let soon = now + self.config.look.min(Duration::from_secs(1));
+        self.cleared
+            .front()
+            .map_or(soon, |(_, at)| soon.min(*at))
+            .max(now + Duration::from_millis(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Trace;
+
+    // Four blocks of 2 MiB, of which page 600 is touched: its block is a hot region, the others go after
+    // 2 s, and 1 s between two looks.
+    #[test]
+    fn regions_without_access_go() {
+        let config = Config {
+            cold: Duration::from_secs(2),
+            look: Duration::from_secs(1),
+            ..Config::default()
+        };
+        let mut trace = Trace::new(ColdRegions::new(config), [4096], 2048);
+        trace.seconds(2, |_| vec![600]);
+        assert_eq!(trace.orders(), 0);
+        trace.seconds(6, |_| vec![600]);
+        assert!(trace.ordered().starts_with(&["0 Reclaim".into(), "1024 Reclaim".into()]));
+        assert_eq!((trace.tier(600).is_some(), trace.tier(1500)), (true, None));
+    }
+}

@@ -1,0 +1,101 @@
+//! MGLRU as the kernel has it.
+//!
+//! Source: Linux 6.12 mm/vmscan.c: `walk_pmd_range`, `walk_pmd_range_locked`, `walk_pte_range`,
+//! `suitable_to_scan`, `update_bloom_filter`. Every entry of 2 MiB is asked and cleared; a table whose entry
+//! was old is skipped, and so is one that the Bloom filter does not know. A table with at least a young page in
+//! eight gets into the filter of the next walk, also if a look before eviction finds it so. The first walk has
+//! no filter.
+//!
+//! What walks and evictions share is in [`crate::reclaim`], with what differs from the kernel.
+//!
+//! "Newest code" of the kernel marks a page at its first young sighting and takes it for young at the second
+//! only; the kernels of the lab do not.
+
+use crate::reclaim::filter::{Filters, is_dense};
+use crate::reclaim::{Config, Known, Look, Reclaimer, Walk};
+
+/// How MGLRU walks.
+#[derive(Clone, Debug, Default)]
+pub struct Kernel {
+    filters: Filters,
+}
+
+impl Walk for Kernel {
+    const NAME: &'static str = "mglru";
+    const PRUNES: Option<bool> = Some(false);
+
+    fn enters(&mut self, known: Known<'_>, _: bool) -> Look {
+        if self.filters.passes(known.key) { Look::Into } else { Look::Past }
+    }
+
+    fn saw(&mut self, known: Known<'_>, young: u64, present: u64, walking: bool) {
+        if is_dense(young, present) {
+            self.filters.note(known.key, walking);
+        }
+    }
+
+    fn end(&mut self) {
+        self.filters.turn();
+    }
+}
+
+/// The policy.
+pub type Mglru = Reclaimer<Kernel>;
+
+impl Mglru {
+    /// The policy with these settings.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self::of(config, Kernel::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tierscope_core::{Access, PageEventKind};
+
+    use super::*;
+    use crate::reclaim::goal::Goal;
+    use crate::trace::Trace;
+
+    fn config() -> Config {
+        Config { interval: std::time::Duration::from_secs(1), ..Config::default() }
+    }
+
+    // Eight pages, touched at half past: 0 and 1 in every second, the others never. The walk at 0 s opens
+    // generation 4, that at 1 s opens 5: then the pages of generation 3 are looked at, and six are old.
+    #[test]
+    fn what_two_walks_found_old_goes() {
+        let mut trace = Trace::new(Mglru::new(config()), [64], 8);
+        trace.seconds(5, |_| vec![0, 1]);
+        assert_eq!(trace.ordered(), ["2 Reclaim"]);
+        assert_eq!(trace.places(), "0:0 1:0");
+    }
+
+    // Page 5 comes back, and is young from then on.
+    #[test]
+    fn what_comes_back_stays() {
+        let mut trace = Trace::new(Mglru::new(config()), [64], 8);
+        trace.seconds(10, |second| if second < 5 { vec![0] } else { vec![0, 5] });
+        assert_eq!(trace.places(), "0:0 5:0");
+        assert_eq!(trace.ordered(), ["1 Reclaim"]);
+    }
+
+    #[test]
+    fn a_share_is_given_back_and_no_more() {
+        let goal = Goal { share: Some(0.25), ..Goal::default() };
+        let mut trace = Trace::new(Mglru::new(Config { goal, ..config() }), [64], 16);
+        trace.seconds(8, |_| vec![0, 1]);
+        assert_eq!(trace.ordered(), ["2 Reclaim"]);
+        assert_eq!(trace.places().split(' ').count(), 12);
+    }
+
+    #[test]
+    fn locked_pages_stay() {
+        let mut trace = Trace::new(Mglru::new(config()), [64], 8);
+        trace.tell(4, 2, PageEventKind::Locked);
+        trace.tell(3, 1, PageEventKind::FileAccess(Access::Load));
+        trace.seconds(6, |_| vec![0]);
+        assert_eq!(trace.places(), "0:0 4:0 5:0");
+    }
+}

@@ -1,0 +1,522 @@
+//! Which generation every page is in: a byte a page, in tables of 2 MiB that are made when they are needed.
+//!
+//! Sequence numbers of generations only rise; a page keeps the number modulo four, so that aging is an
+//! addition and touches no page (Linux mm/vmscan.c, `struct lru_gen_folio`: `max_seq`, `min_seq`,
+//! `MAX_NR_GENS` 4, `MIN_NR_GENS` 2). A table whose pages are all alike keeps one byte for all of them.
+
+use std::collections::BTreeMap;
+
+use tierscope_core::{Addr, Level, PAGE_SHIFT, Range, RangeSet, SpaceId};
+
+/// Most generations at a time.
+pub(crate) const MOST: u64 = 4;
+/// The youngest ones, which nothing is taken from.
+pub(crate) const LEAST: u64 = 2;
+/// Pages of a table.
+pub(crate) const PAGES: usize = 512;
+/// Pages of a block: what one word of a scan's answer tells of.
+pub(crate) const BLOCK: usize = 64;
+/// log2 of a block's bytes.
+pub(crate) const BLOCK_SHIFT: u32 = PAGE_SHIFT + 6;
+
+/// What is known of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It is not in memory, and was not when it was last looked at.
+    Absent,
+    /// In a generation, by its sequence number modulo [`MOST`].
+    In(u8),
+    /// It was ordered to be given back.
+    Leaving,
+    /// It was given back.
+    Out,
+}
+
+const STATES: usize = 7;
+
+impl State {
+    fn of_sequence(sequence: u64) -> Self {
+        State::In((sequence % MOST) as u8)
+    }
+
+    fn code(self) -> usize {
+        match self {
+            State::Absent => 0,
+            State::In(generation) => 1 + usize::from(generation),
+            State::Leaving => 5,
+            State::Out => 6,
+        }
+    }
+
+    fn of_code(code: u8) -> Self {
+        match code {
+            1..=4 => State::In(code - 1),
+            5 => State::Leaving,
+            6 => State::Out,
+            _ => State::Absent,
+        }
+    }
+}
+
+/// A page: its state, and accesses through file descriptors (`LRU_REFS_MASK`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Page(u8);
+
+/// Accesses through file descriptors that are told apart.
+const REFS: u8 = 7;
+
+impl Page {
+    fn new(state: State, refs: u8) -> Self {
+        Self(state.code() as u8 | refs.min(REFS) << 3)
+    }
+
+    pub(crate) fn state(self) -> State {
+        State::of_code(self.0 & 7)
+    }
+
+    pub(crate) fn refs(self) -> u8 {
+        self.0 >> 3 & REFS
+    }
+
+    /// `lru_tier_from_refs`: order_base_2(refs + 1), four tiers.
+    pub(crate) fn tier(self) -> usize {
+        let refs = u32::from(self.refs()) + 1;
+        (refs.next_power_of_two().trailing_zeros() as usize).min(3)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Pages {
+    Alike(Page),
+    Each(Box<[Page; PAGES]>),
+}
+
+/// The 2 MiB that one table of PTEs maps.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pages: Pages,
+    counts: [u16; STATES],
+    /// One leaf maps it.
+    pub(crate) huge: bool,
+    /// Walks for which its upper entry speaks for it.
+    pub(crate) rest: u8,
+}
+
+impl Table {
+    fn alike(page: Page) -> Self {
+        let mut counts = [0; STATES];
+        counts[page.state().code()] = PAGES as u16;
+        Self { pages: Pages::Alike(page), counts, huge: false, rest: 0 }
+    }
+
+    pub(crate) fn page(&self, index: usize) -> Page {
+        match &self.pages {
+            Pages::Alike(page) => *page,
+            Pages::Each(pages) => pages[index],
+        }
+    }
+
+    pub(crate) fn count(&self, state: State) -> u64 {
+        u64::from(self.counts[state.code()])
+    }
+
+    pub(crate) fn is_alike(&self) -> bool {
+        matches!(self.pages, Pages::Alike(_))
+    }
+
+    fn set(&mut self, index: usize, page: Page) {
+        let before = self.page(index);
+        if before == page {
+            return;
+        }
+        if let Pages::Alike(all) = self.pages {
+            self.pages = Pages::Each(Box::new([all; PAGES]));
+        }
+        if let Pages::Each(pages) = &mut self.pages {
+            pages[index] = page;
+        }
+        self.counts[before.state().code()] -= 1;
+        self.counts[page.state().code()] += 1;
+    }
+
+    /// Keeps one byte for all pages again, where they are alike.
+    fn tidy(&mut self) {
+        if let Pages::Each(pages) = &self.pages
+            && pages.iter().all(|page| *page == pages[0])
+        {
+            self.pages = Pages::Alike(pages[0]);
+        }
+    }
+}
+
+/// A table by its space and number.
+pub(crate) type Key = (SpaceId, u64);
+
+/// The table that holds an address.
+pub(crate) fn key_of(at: Addr) -> Key {
+    (at.space, at.at >> Level::PMD.shift())
+}
+
+/// The addresses of a table.
+pub(crate) fn range_of((space, number): Key) -> Range {
+    Range::new(space, number << Level::PMD.shift(), (number + 1) << Level::PMD.shift())
+}
+
+/// The pages of `range` that lie in the table, by index.
+pub(crate) fn pages_in(key: Key, range: &Range) -> std::ops::Range<usize> {
+    let Some(part) = range_of(key).intersect(range) else { return 0..0 };
+    let start = range_of(key).start;
+    let index = |at: u64| ((at - start) >> PAGE_SHIFT) as usize;
+    index(part.start)..index(part.end + 4095)
+}
+
+/// All pages, and how many are in each state.
+#[derive(Clone, Debug)]
+pub(crate) struct Generations {
+    tables: BTreeMap<Key, Table>,
+    totals: [u64; STATES],
+    /// The oldest generation.
+    pub(crate) min_seq: u64,
+    /// The youngest.
+    pub(crate) max_seq: u64,
+}
+
+/// `lru_gen_init_lruvec`: `max_seq` begins at `MIN_NR_GENS` + 1; the empty ones below go at once.
+impl Default for Generations {
+    fn default() -> Self {
+        let max_seq = LEAST + 1;
+        Self { tables: BTreeMap::new(), totals: [0; STATES], min_seq: max_seq - 1, max_seq }
+    }
+}
+
+impl Generations {
+    pub(crate) fn youngest(&self) -> State {
+        State::of_sequence(self.max_seq)
+    }
+
+    pub(crate) fn oldest(&self) -> State {
+        State::of_sequence(self.min_seq)
+    }
+
+    /// The one that the oldest generation's pages get into when they are spared.
+    fn second_oldest(&self) -> State {
+        State::of_sequence(self.min_seq + 1)
+    }
+
+    pub(crate) fn table(&self, key: Key) -> Option<&Table> {
+        self.tables.get(&key)
+    }
+
+    pub(crate) fn table_mut(&mut self, key: Key) -> Option<&mut Table> {
+        self.tables.get_mut(&key)
+    }
+
+    pub(crate) fn total(&self, state: State) -> u64 {
+        self.totals[state.code()]
+    }
+
+    /// Pages in memory, as far as is known.
+    pub(crate) fn resident(&self) -> u64 {
+        self.totals[1..=5].iter().sum()
+    }
+
+    /// Keys of the tables that have pages in the oldest generation, from `from` on and round.
+    pub(crate) fn old_tables(&self, from: Key) -> impl Iterator<Item = Key> + '_ {
+        let oldest = self.oldest();
+        let turn = self.tables.range(from..).chain(self.tables.range(..from));
+        turn.filter(move |(_, table)| table.count(oldest) > 0).map(|(key, _)| *key)
+    }
+
+    /// Keys of the tables within a range.
+    pub(crate) fn keys_in(&self, range: &Range) -> Vec<Key> {
+        if range.is_empty() {
+            return Vec::new();
+        }
+        let last = (range.space, (range.end - 1) >> Level::PMD.shift());
+        self.tables.range(key_of(range.at(0))..=last).map(|(key, _)| *key).collect()
+    }
+
+    /// A table that nothing was known of: the pages that `mapped` holds are taken to be in memory, and young.
+    pub(crate) fn learn(&mut self, key: Key, mapped: &RangeSet) {
+        let page = Page::new(self.youngest(), 0);
+        if holds(mapped, &range_of(key)) {
+            self.tables.insert(key, Table::alike(page));
+            self.totals[page.state().code()] += PAGES as u64;
+            return;
+        }
+        let parts = [range_of(key)].into_iter().collect::<RangeSet>().intersect(mapped);
+        for part in parts.as_slice() {
+            pages_in(key, part).for_each(|index| self.set(key, index, page.state()));
+        }
+    }
+
+    /// A page gets into a state, and keeps what is known of its accesses.
+    pub(crate) fn set(&mut self, key: Key, index: usize, state: State) {
+        let absent = Page::new(State::Absent, 0);
+        let table = self.tables.entry(key).or_insert_with(|| {
+            self.totals[0] += PAGES as u64;
+            Table::alike(absent)
+        });
+        let before = table.page(index);
+        let refs = if state == State::Absent { 0 } else { before.refs() };
+        table.set(index, Page::new(state, refs));
+        self.totals[before.state().code()] -= 1;
+        self.totals[state.code()] += 1;
+    }
+
+    /// A page was accessed through a file descriptor.
+    pub(crate) fn refer(&mut self, key: Key, index: usize) {
+        if let Some(table) = self.tables.get_mut(&key) {
+            let page = table.page(index);
+            table.set(index, Page::new(page.state(), page.refs() + 1));
+        }
+    }
+
+    /// All pages of a table that are in one of two states get into another; returns how many did.
+    pub(crate) fn set_all(&mut self, key: Key, from: impl Fn(State) -> bool, to: State) -> u64 {
+        let Some(table) = self.tables.get_mut(&key) else { return 0 };
+        let mut changed = 0;
+        if let Pages::Alike(page) = table.pages {
+            if !from(page.state()) || page.state() == to {
+                return 0;
+            }
+            let (huge, rest) = (table.huge, table.rest);
+            *table = Table { huge, rest, ..Table::alike(Page::new(to, page.refs())) };
+            self.totals[page.state().code()] -= PAGES as u64;
+            self.totals[to.code()] += PAGES as u64;
+            return PAGES as u64;
+        }
+        for index in 0..PAGES {
+            let page = table.page(index);
+            if from(page.state()) && page.state() != to {
+                table.set(index, Page::new(to, page.refs()));
+                self.totals[page.state().code()] -= 1;
+                changed += 1;
+            }
+        }
+        self.totals[to.code()] += changed;
+        table.tidy();
+        changed
+    }
+
+    /// Keeps one byte for all pages of a table again, where they are alike.
+    pub(crate) fn tidy(&mut self, key: Key) {
+        if let Some(table) = self.tables.get_mut(&key) {
+            table.tidy();
+        }
+    }
+
+    /// Forgets what `mapped` does not hold.
+    pub(crate) fn keep(&mut self, mapped: &RangeSet) {
+        let keys: Vec<Key> = self.tables.keys().copied().collect();
+        for key in keys {
+            let range = range_of(key);
+            if holds(mapped, &range) {
+                continue;
+            }
+            let gone = [range].into_iter().collect::<RangeSet>().minus(mapped);
+            if gone.bytes() == range.bytes() {
+                let table = self.tables.remove(&key).expect("its key is there");
+                for (total, count) in self.totals.iter_mut().zip(table.counts) {
+                    *total -= u64::from(count);
+                }
+                continue;
+            }
+            for part in gone.as_slice() {
+                pages_in(key, part).for_each(|index| self.set(key, index, State::Absent));
+            }
+        }
+    }
+
+    /// Opens a new generation (`inc_max_seq`). Where there are as many as can be told apart, the oldest
+    /// two become one; returns whether the oldest is another one now.
+    pub(crate) fn age(&mut self) -> bool {
+        let full = self.max_seq - self.min_seq + 1 >= MOST;
+        if full {
+            let (from, to) = (self.oldest(), self.second_oldest());
+            let keys: Vec<Key> = self.old_tables((SpaceId(0), 0)).collect();
+            for key in keys {
+                self.set_all(key, |state| state == from, to);
+            }
+            self.min_seq += 1;
+        }
+        self.max_seq += 1;
+        self.retire() || full
+    }
+
+    /// Empty generations at the old end go (`try_to_inc_min_seq`).
+    pub(crate) fn retire(&mut self) -> bool {
+        let before = self.min_seq;
+        while self.min_seq + LEAST <= self.max_seq && self.total(self.oldest()) == 0 {
+            self.min_seq += 1;
+        }
+        self.min_seq > before
+    }
+
+    /// Whether the oldest generation may be taken from (`should_run_aging` says no).
+    pub(crate) fn can_evict(&self) -> bool {
+        self.min_seq + LEAST <= self.max_seq && self.total(self.oldest()) > 0
+    }
+
+    /// Pages of the oldest generation are spared once more (`folio_inc_gen`).
+    pub(crate) fn spare(&mut self, key: Key, index: usize) {
+        self.set(key, index, self.second_oldest());
+    }
+
+    /// Pages seen young when last looked at are so again, without a look: what an upper entry says.
+    pub(crate) fn renew(&mut self, key: Key) -> u64 {
+        let (last, now) = (State::of_sequence(self.max_seq - 1), self.youngest());
+        self.set_all(key, |state| state == last, now)
+    }
+}
+
+/// Whether the set holds all of the range.
+pub(crate) fn holds(set: &RangeSet, range: &Range) -> bool {
+    let ranges = set.as_slice();
+    let next = ranges.partition_point(|r| (r.space, r.end) <= (range.space, range.start));
+    ranges.get(next).is_some_and(|found| found.covers(range))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all() -> RangeSet {
+        [Range::new(SpaceId(0), 0, 64 << 20)].into_iter().collect()
+    }
+
+    // Three generations; the third aging makes a fourth, the next would make a fifth: the oldest two
+    // become one.
+    #[test]
+    fn aging_touches_pages_only_where_generations_run_out() {
+        let mut pages = Generations::default();
+        pages.learn((SpaceId(0), 1), &all());
+        assert_eq!((pages.min_seq, pages.max_seq, pages.resident()), (2, 3, 512));
+        assert!(!pages.can_evict());
+        assert!(pages.age(), "generation 2 is empty");
+        assert_eq!((pages.min_seq, pages.max_seq, pages.can_evict()), (3, 4, false));
+        pages.set((SpaceId(0), 1), 7, pages.youngest());
+        pages.age();
+        assert_eq!((pages.min_seq, pages.max_seq, pages.can_evict()), (3, 5, true));
+        assert_eq!(pages.total(pages.oldest()), 511);
+        pages.age();
+        assert_eq!((pages.min_seq, pages.max_seq), (3, 6));
+        pages.age();
+        assert_eq!((pages.min_seq, pages.max_seq), (4, 7));
+        assert_eq!(pages.total(pages.oldest()), 512, "page 7 was in generation 4");
+    }
+
+    #[test]
+    fn what_is_not_mapped_is_not_there() {
+        let mut pages = Generations::default();
+        let mapped: RangeSet = [Range::new(SpaceId(0), 4096, 3 * 4096)].into_iter().collect();
+        pages.learn((SpaceId(0), 0), &mapped);
+        assert_eq!(pages.resident(), 2);
+        pages.keep(&RangeSet::default());
+        assert_eq!((pages.resident(), pages.table((SpaceId(0), 0)).is_none()), (0, true));
+    }
+
+    #[test]
+    fn tiers_are_logarithms_of_accesses() {
+        let tiers = (0..=9).map(|refs| Page::new(State::Out, refs).tier());
+        assert_eq!(tiers.collect::<Vec<_>>(), [0, 1, 2, 2, 3, 3, 3, 3, 3, 3]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Set(u64, usize, bool),
+        All(u64),
+        Age,
+        Spare,
+        Renew(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0u64..3, 0..PAGES, any::<bool>()).prop_map(|(t, p, out)| Step::Set(t, p, out)),
+            (0u64..3).prop_map(Step::All),
+            Just(Step::Age),
+            Just(Step::Spare),
+            (0u64..3).prop_map(Step::Renew),
+        ]
+    }
+
+    /// Every page's sequence number, one by one; `None` for one that is out.
+    #[derive(Default)]
+    struct Naive(BTreeMap<(u64, usize), Option<u64>>);
+
+    proptest! {
+        #[test]
+        fn agrees_with_numbers_kept_page_by_page(steps in proptest::collection::vec(step(), 1..60)) {
+            let mut pages = Generations::default();
+            let mut naive = Naive::default();
+            for table in 0..3 {
+                pages.learn((SpaceId(0), table), &all());
+                (0..PAGES).for_each(|page| { naive.0.insert((table, page), Some(3)); });
+            }
+            let (mut min, mut max) = (2, 3);
+            let lowest = |naive: &Naive, min: u64, max: u64| {
+                let there = |seq: u64| naive.0.values().any(|page| *page == Some(seq));
+                (min..).find(|seq| seq + 2 > max || there(*seq)).unwrap_or(min)
+            };
+            for step in steps {
+                match step {
+                    Step::Set(table, page, out) => {
+                        let state = if out { State::Out } else { pages.youngest() };
+                        pages.set((SpaceId(0), table), page, state);
+                        naive.0.insert((table, page), (!out).then_some(max));
+                    }
+                    Step::All(table) => {
+                        let young = pages.youngest();
+                        pages.set_all((SpaceId(0), table), |s| matches!(s, State::In(_)), young);
+                        for page in 0..PAGES {
+                            let entry = naive.0.get_mut(&(table, page)).unwrap();
+                            *entry = entry.map(|_| max);
+                        }
+                    }
+                    Step::Age => {
+                        pages.age();
+                        if max - min + 1 >= 4 {
+                            for page in naive.0.values_mut() {
+                                *page = page.map(|seq| seq.max(min + 1));
+                            }
+                            min += 1;
+                        }
+                        max += 1;
+                        min = lowest(&naive, min, max);
+                    }
+                    Step::Spare => {
+                        if pages.can_evict() {
+                            let key = pages.old_tables((SpaceId(0), 0)).next().unwrap();
+                            let old = pages.oldest();
+                            let table = pages.table(key).unwrap();
+                            let index = (0..PAGES).find(|i| table.page(*i).state() == old).unwrap();
+                            pages.spare(key, index);
+                            naive.0.insert((key.1, index), Some(min + 1));
+                        }
+                    }
+                    Step::Renew(table) => {
+                        pages.renew((SpaceId(0), table));
+                        for page in 0..PAGES {
+                            let entry = naive.0.get_mut(&(table, page)).unwrap();
+                            *entry = entry.map(|seq| if seq + 1 == max { max } else { seq });
+                        }
+                    }
+                }
+                prop_assert_eq!((pages.min_seq, pages.max_seq), (min, max));
+                for seq in min..=max {
+                    let wanted = naive.0.values().filter(|page| **page == Some(seq)).count();
+                    prop_assert_eq!(pages.total(State::of_sequence(seq)), wanted as u64, "{}", seq);
+                }
+                for ((table, page), seq) in &naive.0 {
+                    let found = pages.table((SpaceId(0), *table)).unwrap().page(*page).state();
+                    prop_assert_eq!(found, seq.map_or(State::Out, State::of_sequence));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Cold memory of a real memcached given back to zswap, by the kernel's own MGLRU and by ours: `make
+//! bench-reclaim`, in target/bench/reclaim.json, and what a run of the scenario `reclaim` must show.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::bench::{Bar, Row, row};
+use crate::chapters::{self, Chapter, Desk, example, number};
+use crate::error::{Context, Error, Kind, Result};
+use crate::kernels::Matrix;
+use crate::machine::bench::boot;
+use crate::scenario::Scenario;
+
+const CHAPTERS: &[Chapter] = &[
+    Chapter { name: "memcached", measure: memcached },
+    Chapter { name: "scan cost", measure: scan_cost },
+];
+
+const POLICIES: &[&str] = &["kernel", "mglru", "mglru-linear", "mglru-telescope"];
+/// What the bars are for.
+const JUDGED: &str = "mglru-telescope";
+/// Share of the cold memory whose way out is timed.
+const MOST_OF_COLD: f64 = 0.8;
+/// A sample of VmRSS is in KiB, pages are of 4.
+const PAGE_KIB: f64 = 4.0;
+
+/// Measures the chapters that are not in the file yet; `only`: whose name contains this.
+///
+/// # Errors
+/// A chapter could not be measured; the others were.
+pub fn bench(matrix: &Matrix, only: &str) -> Result<()> {
+    chapters::run("reclaim", CHAPTERS, matrix, only)
+}
+
+fn memcached(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let policies = format!("policies={}", POLICIES.join(" "));
+    let (mut hot, mut keys) = (0.0, 0.0);
+    let out = boot(desk, "reclaim", "", |scenario| {
+        scenario.assign(&policies)?;
+        (hot, keys) = (share(scenario, "hot_keys")?, share(scenario, "keys")?);
+        Ok(())
+    })?;
+    let command = format!("lab run reclaim --set '{policies}'");
+    let read = |policy: &&'static str| Ok((*policy, Run::read(&out.join(policy), hot)?));
+    let runs: Vec<(&str, Run)> = POLICIES.iter().map(read).collect::<Result<_>>()?;
+    rows(&runs, keys, &command)
+}
+
+fn rows(runs: &[(&str, Run)], keys: f64, command: &str) -> Result<Vec<Row>> {
+    let of = |name: &str| -> Result<&Run> {
+        let found = runs.iter().find(|(policy, _)| *policy == name);
+        found.map(|(_, run)| run).ok_or_else(|| broken(format!("{name} did not run")))
+    };
+    let mut rows = Vec::new();
+    for (policy, run) in runs {
+        let judged = |bar: Bar| if *policy == JUDGED { bar } else { Bar::None };
+        let mut add = |what: &str, value: f64, unit: &str, bar: Bar| {
+            rows.push(row(format!("memcached: {policy}: {what}"), value, unit, bar, command));
+        };
+        add("memory at first", run.first_kib / f64::from(1 << 20), "GiB", Bar::Least(8.0));
+        match run.seconds {
+            Some(seconds) => {
+                add("80 % of the cold memory given back after", seconds, "s", Bar::None)
+            }
+            None => add(
+                "of the cold memory given back in the end",
+                run.reached,
+                "share",
+                Bar::Least(0.8),
+            ),
+        }
+        add("CPU of looking at pages", run.scan_seconds, "s", Bar::None);
+        add("hot pages that came back", 100.0 * run.hot_refaults, "%", judged(Bar::Most(1.0)));
+        add("reads a second", run.rate, "1/s", Bar::None);
+        add("P95 of a read", run.p95_us, "µs", Bar::None);
+        if let Some(entries) = run.entries {
+            add("entries looked at", entries, "entries", Bar::None);
+        }
+        if let Some(cpu) = run.cpu_seconds {
+            add("CPU of tierscope, giving back included", cpu, "s", Bar::None);
+        }
+        if *policy == JUDGED {
+            let ratio = |name: &str| Ok::<f64, Error>(run.scan_seconds / of(name)?.scan_seconds);
+            add(
+                "CPU of looking, over mglru-linear",
+                ratio("mglru-linear")?,
+                "ratio",
+                Bar::Most(0.5),
+            );
+            add("CPU of looking, over mglru", ratio("mglru")?, "ratio", Bar::Most(1.0));
+            let kernels = of("kernel")?.rate;
+            add("reads a second, over the kernel's", run.rate / kernels, "ratio", Bar::Least(1.0));
+        }
+        add("values read back whole", run.checked, "values", Bar::Least(keys));
+    }
+    Ok(rows)
+}
+
+/// Sizes of the curve, in GiB.
+const SIZES: &[u64] = &[1, 4, 16, 64, 256, 1024];
+
+/// The cost of a walk against mapped memory, simulated: of the same hot GiB, and of a tenth.
+fn scan_cost(_: &Desk<'_>) -> Result<Vec<Row>> {
+    let sizes: Vec<String> = SIZES.iter().map(ToString::to_string).collect();
+    let (told, command) =
+        example("tierscope-sim", "scan_cost", &["--release"], &[sizes.join(",")])?;
+    let curve = told["curve"].as_array().cloned().unwrap_or_default();
+    let mut rows = Vec::new();
+    for point in &curve {
+        let gib = number(point, "/gib")?;
+        for policy in ["linear", "mglru", "telescope"] {
+            let ms = number(point, &format!("/{policy}_ms"))?;
+            let name = format!("scan cost: {policy}: a walk of {gib} GiB, 0.5 GiB hot, simulated");
+            rows.push(row(name, ms, "ms", Bar::None, &command));
+        }
+    }
+    let growth = |policy: &str| number(&told, &format!("/growth/{policy}"));
+    let mut add = |what: &str, value: f64, bar: Bar| {
+        rows.push(row(format!("scan cost: {what}"), value, "ratio", bar, &command));
+    };
+    // 1024 times the memory, the same part of it accessed.
+    add("linear: 1 TiB over 1 GiB", growth("linear")?, Bar::Least(256.0));
+    add("telescope: 1 TiB over 1 GiB", growth("telescope")?, Bar::Most(4.0));
+    Ok(rows)
+}
+
+/// A number of the scenario.
+fn share(scenario: &Scenario, key: &str) -> Result<f64> {
+    let number = match scenario.set.get(key) {
+        Some(toml::Value::Integer(number)) => Some(*number as f64),
+        Some(toml::Value::Float(number)) => Some(*number),
+        Some(toml::Value::String(text)) => text.parse().ok(),
+        _ => None,
+    };
+    number.ok_or_else(|| broken(format!("the scenario has no number {key}")))
+}
+
+fn broken(cause: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Job, "reclaim", cause)
+}
+
+fn json(path: &Path) -> Result<Value> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    serde_json::from_str(&text).map_err(|e| broken(format!("{}: {e}", path.display())))
+}
+
+/// A policy's run.
+#[derive(Clone, Debug, PartialEq)]
+struct Run {
+    first_kib: f64,
+    /// Until four fifths of the cold memory were out; `None` if they never were.
+    seconds: Option<f64>,
+    /// Share of the cold memory that was out in the end.
+    reached: f64,
+    /// CPU time that went into looking at pages.
+    scan_seconds: f64,
+    entries: Option<f64>,
+    /// All of tierscope's.
+    cpu_seconds: Option<f64>,
+    /// Hot pages that came back from zswap while the server was read, each time counted, over all hot pages:
+    /// what is read is hot, so what comes back is.
+    hot_refaults: f64,
+    rate: f64,
+    p95_us: f64,
+    checked: f64,
+    reclaimed: f64,
+}
+
+impl Run {
+    fn read(dir: &Path, hot: f64) -> Result<Self> {
+        let samples = samples(&dir.join("samples.txt"))?;
+        let (first, last) = (samples[0], samples[samples.len() - 1]);
+        let cold = (1.0 - hot) * first.kib;
+        let out = |sample: &Sample| (first.kib - sample.kib) / cold;
+        let there = samples.iter().find(|sample| out(sample) >= MOST_OF_COLD);
+        let account = dir.join("account.json");
+        let told = if account.exists() { Some(json(&account)?) } else { None };
+        let (mut entries, mut cpu_seconds) = (None, None);
+        let scan_seconds = match &told {
+            Some(told) => {
+                if told["account"]["adds_up"] != Value::Bool(true) {
+                    return Err(broken(format!("{}: the account does not add up", dir.display())));
+                }
+                entries = told["scans"]["entries"].as_f64();
+                cpu_seconds = told["profiler_cpu_seconds"].as_f64();
+                number(told, "/scans/cpu_seconds")?
+            }
+            None => {
+                (used(&dir.join("used-after.txt"))? - used(&dir.join("used-before.txt"))?) / 1e6
+            }
+        };
+        let load = json(&dir.join("load.json"))?;
+        let (rate, p95_us) = reads(&load)?;
+        Ok(Self {
+            first_kib: first.kib,
+            seconds: there.map(|sample| sample.at - first.at),
+            reached: out(&last),
+            scan_seconds,
+            entries,
+            cpu_seconds,
+            hot_refaults: (last.back - first.back) / (hot * first.kib / PAGE_KIB),
+            rate,
+            p95_us,
+            checked: number(&json(&dir.join("check.json"))?, "/checked")?,
+            reclaimed: (last.out - first.out) * 4096.0,
+        })
+    }
+}
+
+/// A line of the samples: time, KiB in memory, pages that came back from swap and that went.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sample {
+    at: f64,
+    kib: f64,
+    back: f64,
+    out: f64,
+}
+
+fn samples(path: &Path) -> Result<Vec<Sample>> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    // The last line may be cut.
+    let read = |line: &str| -> Option<Sample> {
+        let words: Vec<f64> = line.split(' ').map_while(|word| word.parse().ok()).collect();
+        let [at, kib, compressed, out, device] = words[..] else { return None };
+        Some(Sample { at, kib, back: compressed + device, out })
+    };
+    let samples: Vec<Sample> = text.lines().filter_map(read).collect();
+    match samples.len() {
+        0 | 1 => Err(broken(format!("{}: no samples", path.display()))),
+        _ => Ok(samples),
+    }
+}
+
+/// CPU time of the kernel's aging, in microseconds: what is not giving back.
+fn used(path: &Path) -> Result<f64> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    let first = text.split_whitespace().next().and_then(|word| word.parse().ok());
+    first.ok_or_else(|| broken(format!("{}: no time", path.display())))
+}
+
+/// Reads a second, and the median of the intervals' P95.
+fn reads(load: &Value) -> Result<(f64, f64)> {
+    let intervals = load["intervals"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else {
+        return Err(broken("nothing was read"));
+    };
+    let seconds = number(last, "/at")? - number(first, "/at")?;
+    if seconds <= 0.0 {
+        return Err(broken("one interval is too little"));
+    }
+    let reads: f64 = intervals[1..].iter().filter_map(|part| part["operations"].as_f64()).sum();
+    let mut p95: Vec<f64> = intervals.iter().filter_map(|part| part["p95_us"].as_f64()).collect();
+    p95.sort_unstable_by(f64::total_cmp);
+    let middle = p95.get(p95.len() / 2).copied().ok_or_else(|| broken("no interval has a P95"))?;
+    Ok((reads / seconds, middle))
+}
+
+/// Checks a run of the scenario: memory went, the account adds up, every value was read back.
+///
+/// # Errors
+/// Something of it does not hold.
+pub fn check(out: &Path, scenario: &Scenario) -> Result<()> {
+    let hot = share(scenario, "hot_keys")?;
+    let policies = scenario.set.get("policies").and_then(toml::Value::as_str).unwrap_or_default();
+    for policy in policies.split(' ') {
+        let run = Run::read(&out.join(policy), hot)?;
+        if run.reached < 0.4 || run.reclaimed <= 0.0 {
+            return Err(broken(format!("{policy} gave {:.2} of what is cold back", run.reached)));
+        }
+        if run.checked < share(scenario, "keys")? {
+            return Err(broken(format!("{policy}: {} values were read back", run.checked)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(dir: &Path, name: &str, text: &str) {
+        fs::write(dir.join(name), text).unwrap();
+    }
+
+    // 1000 KiB, a tenth hot: 720 of 900 cold are out after 2 s; two of 25 hot pages came back.
+    fn run(dir: &Path) {
+        file(dir, "samples.txt", "10 1000 5 0 0\n11 600 5 100 0\n12 280 6 180 1\n13 2");
+        file(
+            dir,
+            "account.json",
+            r#"{"account": {"adds_up": true}, "scans": {"entries": 7, "cpu_seconds": 0.25}, "profiler_cpu_seconds": 2}"#,
+        );
+        file(
+            dir,
+            "load.json",
+            r#"{"intervals": [{"at": 1, "operations": 9, "p95_us": 5}, {"at": 2, "operations": 10, "p95_us": 7}, {"at": 3, "operations": 14, "p95_us": 6}]}"#,
+        );
+        file(dir, "check.json", r#"{"checked": 40}"#);
+    }
+
+    #[test]
+    fn a_run_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path());
+        let run = Run::read(dir.path(), 0.1).unwrap();
+        assert_eq!((run.seconds, run.reached), (Some(2.0), 0.8));
+        assert_eq!((run.scan_seconds, run.rate, run.p95_us), (0.25, 12.0, 6.0));
+        assert!((run.hot_refaults - 0.08).abs() < 1e-9);
+        assert_eq!((run.checked, run.entries, run.cpu_seconds), (40.0, Some(7.0), Some(2.0)));
+    }
+
+    #[test]
+    fn the_kernel_s_looking_is_what_its_aging_used() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path());
+        fs::remove_file(dir.path().join("account.json")).unwrap();
+        file(dir.path(), "used-before.txt", "1000000 5\n");
+        file(dir.path(), "used-after.txt", "1500000 90\n");
+        assert_eq!(Run::read(dir.path(), 0.1).unwrap().scan_seconds, 0.5);
+    }
+
+    #[test]
+    fn bars_are_the_issue_s() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path());
+        let base = Run::read(dir.path(), 0.1).unwrap();
+        let of = |scan_seconds| Run { scan_seconds, ..base.clone() };
+        let runs =
+            [("kernel", of(1.0)), ("mglru", of(0.5)), ("mglru-linear", of(1.0)), (JUDGED, of(0.6))];
+        let rows = rows(&runs, 40.0, "x").unwrap();
+        let told = |what: &str| {
+            let row = rows.iter().find(|row| row.name.ends_with(what)).expect(what);
+            (row.value, row.holds)
+        };
+        assert_eq!(told("over mglru-linear"), (0.6, false));
+        assert_eq!(told("over mglru"), (0.6 / 0.5, false));
+        assert_eq!(told("over the kernel's"), (1.0, true));
+        assert_eq!(told("mglru-telescope: hot pages that came back").1, false);
+        assert!(told("kernel: hot pages that came back").1, "it is not judged");
+        assert_eq!(told("values read back whole"), (40.0, true));
+    }
+
+    #[test]
+    fn an_account_that_does_not_add_up_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path());
+        file(dir.path(), "account.json", r#"{"account": {"adds_up": false}}"#);
+        assert!(Run::read(dir.path(), 0.1).unwrap_err().to_string().contains("does not add up"));
+    }
+}
