@@ -88,8 +88,10 @@ for policy in $policies; do
         echo 2 >/proc/sys/kernel/numa_balancing
         grep -E 'pgpromote_success|pgdemote_(kswapd|direct)' /proc/vmstat >"$out/vmstat-before.txt"
     else
-        tierscope tier -p $pid --policy "$policy" --config /tmp/tier.toml --json $flags \
-            -o /tmp/recording >"$out/account.json" 2>"$out/said.txt" &
+        kept=
+        [ "$record" = false ] || kept="-o /tmp/recording"
+        tierscope tier -p $pid --policy "$policy" --config /tmp/tier.toml --json $flags $kept \
+            >"$out/account.json" 2>"$out/said.txt" &
         tier=$!
     fi
     phase "$first" "$out/first"
@@ -105,8 +107,7 @@ for policy in $policies; do
         kill -TERM $tier
         wait $tier || { cat "$out/said.txt"; exit 1; }
         cat "$out/said.txt"
-        cp -r /tmp/recording "$out/recording"
-        rm -rf /tmp/recording
+        [ "$record" = false ] || { cp -r /tmp/recording "$out/recording" && rm -r /tmp/recording; }
     fi
     kill -0 $pid
     machine-probe switch >/dev/null
