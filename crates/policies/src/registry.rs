@@ -368,6 +368,7 @@ static ENTRIES: &[Entry] = &[
         needs: &[Need::Counters, Need::Samples],
         uses: &[Need::Pressure],
         sampling: Some(Sampling::Every(5_003)),
+        reclaims: false,
         make: made!("hemem-nemo", hemem_nemo::Config::default(), |config| {
             hemem_nemo::HeMemNemo::new(hemem_nemo::Sees::Slow, config)
         }),
@@ -386,6 +387,7 @@ static ENTRIES: &[Entry] = &[
         needs: &[Need::Counters],
         uses: &[Need::Pressure],
         sampling: None,
+        reclaims: false,
         make: made!("hemem-nemo-all", hemem_nemo::Config::default(), |config| {
             hemem_nemo::HeMemNemo::new(hemem_nemo::Sees::All, config)
         }),
@@ -421,6 +423,7 @@ static ENTRIES: &[Entry] = &[
         needs: &[Need::Counters, Need::Samples],
         uses: &[Need::PageEvents, Need::Pressure],
         sampling: Some(Sampling::Every(5_003)),
+        reclaims: false,
         make: made!("memtis-nemo", memtis::nemo::Config::default(), |config| {
             memtis::nemo::MemtisNemo::new(hemem_nemo::Sees::Slow, config)
         }),
@@ -439,6 +442,7 @@ static ENTRIES: &[Entry] = &[
         needs: &[Need::Counters, Need::Samples],
         uses: &[Need::PageEvents, Need::Pressure],
         sampling: Some(Sampling::Every(5_003)),
+        reclaims: false,
         make: made!("memtis-nemo-all", memtis::nemo::Config::default(), |config| {
             memtis::nemo::MemtisNemo::new(hemem_nemo::Sees::All, config)
         }),

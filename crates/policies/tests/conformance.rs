@@ -94,7 +94,7 @@ fn memtis() {
 #[test]
 fn memtis_nemo() {
     small("memtis-nemo", 10.0);
-    let traits = Traits { promotes: Some(12.0), mapped: 256 << 20, huge: true };
+    let traits = Traits { promotes: Some(12.0), mapped: 256 << 20, huge: true, reclaims: None };
     let all = "memtis-nemo-all:adapt=500,cool=2000,every=100,slow_ns=1000";
     conforms(&|| make(all).expect("it can be made"), &traits);
 }
