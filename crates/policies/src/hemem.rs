@@ -123,6 +123,8 @@ impl Counts {
 }
 
 const TIERS: u8 = 8;
+/// Rounds in which counts of a time are added, at most.
+const ROUNDS: u32 = 64;
 /// Blocks whose tier nobody knows yet.
 const UNSORTED: ListId = ListId(2 * TIERS);
 /// Of them, so many are looked up at a tick.
@@ -200,17 +202,27 @@ impl HeMem {
         }
     }
 
-    /// Counts of many pages at one moment, as loads: the clock ticks once if any is above the threshold.
+    /// Counts of many pages over some time, as loads that came evenly over it: in rounds in which none gets
+    /// more than half of what makes the clock tick, and which end with a tick if any has got too much.
     pub(crate) fn add(&mut self, counts: &[(u32, u32)]) {
+        let most = counts.iter().map(|(_, count)| *count).max().unwrap_or(0);
+        let rounds = most.div_ceil((self.config.cool / 2).max(1)).clamp(1, ROUNDS);
+        (0..rounds).for_each(|round| self.add_round(counts, round, rounds));
+    }
+
+    fn add_round(&mut self, counts: &[(u32, u32)], round: u32, rounds: u32) {
+        let up_to =
+            |count: u32, round: u32| u64::from(count) * u64::from(round) / u64::from(rounds);
         let mut ticks = false;
         for (block, count) in counts {
             if !self.pages.knows(*block) {
                 continue;
             }
-            let (clock, count) = (self.clock, u16::try_from(*count).unwrap_or(u16::MAX));
+            let part = up_to(*count, round + 1) - up_to(*count, round);
+            let (clock, part) = (self.clock, u16::try_from(part).unwrap_or(u16::MAX));
             let counts = self.pages.payload_mut(*block);
             counts.cool(clock);
-            counts.reads = counts.reads.saturating_add(count);
+            counts.reads = counts.reads.saturating_add(part);
             ticks |= u32::from(counts.reads) > self.config.cool;
             self.sort(*block);
         }

@@ -10,9 +10,11 @@
 //! - *all*: in front of every tier, and nothing is sampled. Counts are scaled alike, for the thresholds are
 //!   HeMem's.
 //!
-//! Where this goes beyond the source: the counts of one reading belong to one moment, and the clock ticks
-//! once for all of them. If it ticked for each page, the first ones would be halved as often as hot pages
-//! come after them.
+//! Where this goes beyond the source: HeMem's clock ticks when a page has got too much, so that what is hot
+//! is told against the hottest. A reading does not tell in which order its requests came: they are taken to
+//! have come evenly, in rounds so short that the hottest page makes the clock tick in every other one at
+//! most ([`HeMem`]). If all came at once, and the clock ticked for each page, the first ones would be halved
+//! as often as hot pages come after them; if it ticked once, all that is read at full speed would be hot.
 
 use std::time::Duration;
 
@@ -217,9 +219,10 @@ mod tests {
         assert_eq!(all.ordered(), ["512→0"], "nobody is cold who could make room");
     }
 
-    // Three pages above the threshold: the clock ticks once, and 24 become 12.
+    // Three pages with 24 samples each, in three rounds of eight: all are above the threshold after the last,
+    // and the clock ticks once.
     #[test]
-    fn the_clock_ticks_once_for_a_reading() {
+    fn pages_that_get_too_much_together_are_one_tick() {
         let mut trace = trace(Sees::All, 3);
         trace.seconds(3, |second| match second {
             1 => (0..3).flat_map(|block| requests(block, 240)).collect(),

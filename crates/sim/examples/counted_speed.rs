@@ -87,7 +87,8 @@ fn slower(counting: Counting, time: Duration) -> Result<f64> {
     program(&mut counted, counting)?;
     let each = time / TURNS / 2;
     // Both warm up.
-    (slice(&mut alone, each), slice(&mut counted, each));
+    slice(&mut alone, each);
+    slice(&mut counted, each);
     let turn = |_| {
         let beside = slice(&mut alone, each);
         slice(&mut counted, each) / beside - 1.0

@@ -1,8 +1,9 @@
 //! Programmable telemetry behind the cache of a simulated machine (NEMO, section 3).
 
+use proptest::prelude::*;
 use tierscope_core::{
     BusObserver, BusRecord, Clock, Counters, Filter, Key, Operand, Operator, Ports, ReadEffect,
-    RegisterWork, RequestKind, Rule, Time,
+    RegisterWork, RequestKind, Rule, RuleId, Time,
 };
 use tierscope_nemo::{Driver, Functional, Memory};
 use tierscope_sim::exact::{Machine, Process};
@@ -112,4 +113,61 @@ fn a_machine_without_telemetry_says_so() {
     let mut machine = Machine::new(&setup([128, 64])).expect("it is possible");
     let missing = machine.counters().map(|_| ()).expect_err("nobody listens");
     assert!(missing.cause.contains("memory bus"), "{missing:?}");
+}
+
+/// Rules of every operator, with and without notifications.
+const RULES: [&str; 4] = [
+    "key all >> 21; update + 1; on_read reset 0",
+    "filter write; key all >> 21; offset 0x1fffff >> 12; update + 1",
+    "key all >> 24; update ^ address",
+    "filter read; key all >> 20; update + length; notify >= 1000",
+];
+
+/// Something that software does to the counters.
+fn meddle(machine: &mut Machine<Both>, rules: &mut Vec<RuleId>, what: u8, value: u64) {
+    let counters = machine.counters().expect("telemetry listens");
+    let rule = rules.get(value as usize % rules.len().max(1)).copied();
+    // What is refused has no effect either.
+    let _ = match (what, rule) {
+        (0, _) => {
+            let rule: Rule = RULES[value as usize % RULES.len()].parse().expect("they are rules");
+            counters.register_states(&rule, 1024).map(|id| rules.push(id))
+        }
+        (1, Some(rule)) => counters.translate(rule, value % 96, Some(value as u32 % 2 * 512)),
+        (2, Some(rule)) => counters.read(rule, &mut [0; 64]),
+        (3, Some(rule)) => {
+            rules.retain(|known| *known != rule);
+            counters.unregister(rule)
+        }
+        _ => {
+            counters.notifications(&mut Vec::new());
+            Ok(())
+        }
+    };
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn no_configuration_delays_an_access(
+        steps in prop::collection::vec((0..5u8, any::<u64>()), 1..40),
+    ) {
+        let (mut watched, mut idle) = (machine(), machine());
+        let mut rules = Vec::new();
+        for (number, (what, value)) in (1u64..).zip(steps) {
+            meddle(&mut watched, &mut rules, what, value);
+            for machine in [&mut watched, &mut idle] {
+                machine.wait(Time(number * 50_000));
+            }
+        }
+        for machine in [&mut watched, &mut idle] {
+            machine.wait(Time(5_000_000));
+        }
+        let (watched, idle) = (watched.account(), idle.account());
+        prop_assert_eq!(watched.counts, idle.counts);
+        prop_assert_eq!(watched.lines_read, idle.lines_read);
+        prop_assert_eq!(watched.lines_written, idle.lines_written);
+        prop_assert_eq!(watched.spent.target, idle.spent.target);
+    }
 }
