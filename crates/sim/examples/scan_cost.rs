@@ -12,7 +12,7 @@ use tierscope_hw::Machine as Hardware;
 use tierscope_instruments::metronome::Metronome;
 use tierscope_policies::make;
 use tierscope_sim::config::Costs;
-use tierscope_sim::density::{Config, Machine};
+use tierscope_sim::density::{Config, Machine, Start};
 use tierscope_workloads::generate;
 
 /// Walks: the first meets everything for the first time and is left out.
@@ -36,7 +36,7 @@ fn walk_ms(policy: &str, gib: u64) -> Result<f64> {
     let mut hardware = Hardware::ready_made("xeon-gold-6354")?;
     hardware.tiers[0].mib = 8 << 20;
     let costs = Costs::ready_made("linux")?;
-    let config = Config { rate: Some(RATE), ..Config::of(&hardware, costs) };
+    let config = Config { rate: Some(RATE), start: Start::Young, ..Config::of(&hardware, costs) };
     let spec = format!("contiguous:space={gib}GiB,hot={HOT}MiB,at=256MiB");
     let mut machine = Machine::new(config, &generate::from_spec(&spec)?)?;
     let line = format!("{policy}:interval={}s,share=0", INTERVAL.as_secs());
