@@ -179,13 +179,14 @@ impl HotRegion {
     fn take_snapshot(&mut self, snapshot: &Snapshot, orders: &mut Orders) {
         self.config.costs.charge(orders, snapshot.regions.len() as u64);
         self.history.add(snapshot);
-        let regions = snapshot.regions.iter();
+        let mut history = self.history.reader();
         let heat = |region: &tierscope_core::Region| Heat {
             range: region.range,
-            accesses: self.history.accesses(&region.range),
+            accesses: history.accesses(&region.range),
             confidence: region.confidence,
         };
-        self.latest = regions.filter(|region| !region.range.is_empty()).map(heat).collect();
+        let regions = snapshot.regions.iter().filter(|region| !region.range.is_empty());
+        self.latest = regions.map(heat).collect();
         self.fresh = true;
     }
 
