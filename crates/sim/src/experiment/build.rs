@@ -220,6 +220,10 @@ impl File {
         config.rate = density.rate.or(config.rate);
         config.placement = processes[0].placement.clone();
         config.overlap = processes[0].overlap;
+        config.visit = density.visit.as_ref().map(|text| of(text, parse_bytes)).transpose()?;
+        if let Some(text) = &density.pause {
+            config.pause = of(text, parse_time)?;
+        }
         config.start = density.start.unwrap_or(config.start);
         Ok(config)
     }
