@@ -4,6 +4,7 @@
 //! Claims are never targets: parameters come from cited sources and are not fitted to them.
 
 mod experiment;
+mod frequencies;
 mod page;
 pub(crate) mod placement;
 mod sensitivity;
@@ -150,22 +151,22 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     }
 }
 
-/// Experiments on placement, and their part of the page.
+/// Experiments on placement, and their part of the page: each is written as soon as it is done.
 fn run_placement(args: &ReproduceArgs, names: &[String]) -> Result<()> {
     let planned = placement::choose(names)?;
     let stop = stop_flag()?;
-    let ran = placement::run(planned, &stop)?;
-    if stop.load(Ordering::Relaxed) {
-        return Err(stopped());
-    }
-    match (&args.check, &args.output) {
-        (Some(path), _) => placement::check(path, &ran),
-        (None, Some(path)) => {
-            let old = std::fs::read_to_string(path).unwrap_or_default();
-            save(path, &placement::merged(&old, &ran))
+    for plan in planned {
+        let Some(section) = plan.run(&stop)? else { return Err(stopped()) };
+        match (&args.check, &args.output) {
+            (Some(path), _) => placement::check(path, &section)?,
+            (None, Some(path)) => {
+                let old = std::fs::read_to_string(path).unwrap_or_default();
+                save(path, &placement::merged(&old, &section))?;
+            }
+            (None, None) => print(&section.text)?,
         }
-        (None, None) => ran.iter().try_for_each(|ran| print(&placement::section(ran))),
     }
+    Ok(())
 }
 
 fn stopped() -> Error {
