@@ -228,12 +228,12 @@ mod tests {
     fn a_visit_touches_all_of_it() {
         let bytes = 2 << 20;
         let range = Range::new(SpaceId(0), 0, 10 * bytes);
-        let piece = Piece::visits(range, bytes, 20.0, 0.0, 9);
+        let piece = Piece::visits(range, bytes, 200.0, 0.0, 9);
         let times = |start: u64, end: u64| -> Vec<u64> {
             all(&piece, (start, end), (0, SECOND)).iter().map(|point| point.time).collect()
         };
         let whole = times(3 * bytes, 4 * bytes);
-        assert!(!whole.is_empty() && whole.len() < 12, "2 a second: {whole:?}");
+        assert!(!whole.is_empty() && whole.len() < 60, "20 a second: {whole:?}");
         assert_eq!(times(3 * bytes, 3 * bytes + 1), whole);
         assert_eq!(times(4 * bytes - PAGE_SIZE, 4 * bytes), whole);
         let points = all(&piece, (3 * bytes + 5, 5 * bytes), (0, SECOND));

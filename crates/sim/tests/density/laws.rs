@@ -252,4 +252,4 @@ fn clearing_does_not_depend_on_looking() {
     }
 }
 
-const HOT: &str = "contiguous:space=4GiB,hot=4MiB,at=0B,rate=3000000";
+const HOT: &str = "contiguous:space=4GiB,hot=4MiB,rate=3000000";
