@@ -166,12 +166,7 @@ const FULL: f64 = 1.0 - 1e-6;
 impl Loop {
     /// `threads` on cores of their own, each with up to `overlap` lines on the way and busy with something else for
     /// `pause` nanoseconds with every access.
-    pub(super) fn new(
-        hardware: &Hardware,
-        threads: f64,
-        overlap: Option<u32>,
-        pause: f64,
-    ) -> Self {
+    pub(super) fn new(hardware: &Hardware, threads: f64, overlap: Option<u32>, pause: f64) -> Self {
         let timing = &hardware.timing;
         let ns = |cycles: u32| f64::from(cycles) * 1e3 / f64::from(hardware.processor.mhz);
         let overlap = f64::from(overlap.unwrap_or(timing.fill_buffers).min(timing.fill_buffers));

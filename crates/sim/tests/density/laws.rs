@@ -208,7 +208,8 @@ fn a_cached_parent_stays_old_above_young_children() {
 // (1 - exp(-0.447)), 1.06 % is a sigma; each as a whole.
 #[test]
 fn values_are_read_whole() {
-    let bare = Config { tlb_pages: [0; 2], upper_entries: [0; 6], flush: None, tick: None, ..free() };
+    let bare =
+        Config { tlb_pages: [0; 2], upper_entries: [0; 6], flush: None, tick: None, ..free() };
     let config = Config { visit: Some(2 * MIB), ..bare };
     let mut machine = machine(config, "contiguous:space=4GiB,hot=4GiB,share=1.0,rate=1000000");
     let base = area(&mut machine).start;
