@@ -208,7 +208,7 @@ impl Toy {
         let key = (level, at.space, at.at >> level.shift());
         let young = match op {
             ProbeOp::Test => self.young.contains(&key),
-            ProbeOp::TestAndClear => self.young.remove(&key),
+            ProbeOp::TestAndClear | ProbeOp::Clear => self.young.remove(&key),
         };
         Judged {
             state: if young { State::Young } else { State::Old },

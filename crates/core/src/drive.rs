@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::{
     AccessedSet, Action, Budget, CpuTime, Error, ErrorKind, Evidence, Instrument, Mappings, Mover,
-    Orders, Outcome, Policy, Ports, Residence, Result, RuleId, RuleOrder, ScanOrder, Snapshot,
-    Time, Wake,
+    Orders, Outcome, Policy, Ports, Reads, Residence, Result, RuleId, RuleOrder, ScanOrder,
+    Snapshot, Time, Wake,
 };
 
 /// Everything that belongs to one window, committed as a whole or not at all.
@@ -119,7 +119,7 @@ pub fn tier(
         if let Some(snapshot) = &step.snapshot {
             policy.observe(Evidence::Regions(snapshot), &mut relay.orders);
         }
-        relay.gather(ports, policy, mover)?;
+        relay.gather(ports, instrument.reads(), policy, mover)?;
         if ports.now() >= next_tick {
             let now = ports.now();
             next_tick = policy.tick(now, ports.placement()?, &mut relay.orders);
@@ -216,10 +216,12 @@ impl Relay {
         }
     }
 
-    /// Hands over what the optional ports and the mover have to say.
+    /// Hands over what the optional ports and the mover have to say, but for what the instrument `reads`
+    /// itself.
     fn gather(
         &mut self,
         ports: &mut dyn Ports,
+        reads: Reads,
         policy: &mut dyn Policy,
         mover: &mut dyn Mover,
     ) -> Result<()> {
@@ -231,12 +233,16 @@ impl Relay {
         if let Ok(pressure) = ports.pressure() {
             policy.observe(Evidence::Pressure(&pressure), orders);
         }
-        if let Ok(port) = ports.samples() {
+        if !reads.samples
+            && let Ok(port) = ports.samples()
+        {
             let mut samples = Vec::new();
             port.drain(&mut samples);
             observe_some(policy, Evidence::Samples(&samples), samples.len(), orders);
         }
-        if let Ok(port) = ports.hint_faults() {
+        if !reads.faults
+            && let Ok(port) = ports.hint_faults()
+        {
             let mut faults = Vec::new();
             port.drain(&mut faults);
             observe_some(policy, Evidence::Faults(&faults), faults.len(), orders);
@@ -360,9 +366,9 @@ fn read_states(counters: &mut dyn crate::Counters, id: RuleId, count: u32) -> Re
 mod tests {
     use super::*;
     use crate::{
-        AccessBits, AccessedSet, ActionId, ActionKind, Addr, Clock, Level, Missing, PageId,
-        PlacementView, Probe, Radix, Range, ScanMode, ScanStats, Setting, SpaceId, State, Step,
-        Target, Tier, TierUse,
+        AccessBits, AccessedSet, ActionId, ActionKind, Addr, Clock, Level, Lost, Missing, PageId,
+        PlacementView, Probe, Radix, Range, Sample, Samples, ScanMode, ScanStats, Setting, SpaceId,
+        State, Step, Target, Tier, TierUse,
     };
 
     /// A machine whose every entry is young and whose target dies at a set time.
@@ -370,6 +376,7 @@ mod tests {
     struct Toy {
         now: Time,
         dies: Option<Time>,
+        drained: u32,
     }
 
     impl Clock for Toy {
@@ -440,7 +447,18 @@ mod tests {
         }
     }
 
+    impl Samples for Toy {
+        fn drain(&mut self, _: &mut Vec<Sample>) -> Lost {
+            self.drained += 1;
+            Lost(0)
+        }
+    }
+
     impl Ports for Toy {
+        fn samples(&mut self) -> Result<&mut dyn Samples, Missing> {
+            Ok(self)
+        }
+
         fn access_bits(&mut self) -> Result<&mut dyn AccessBits, Missing> {
             Ok(self)
         }
@@ -451,7 +469,10 @@ mod tests {
     }
 
     /// Ends a window every 10 ns.
-    struct Metronome;
+    #[derive(Default)]
+    struct Metronome {
+        reads: Reads,
+    }
 
     impl Instrument for Metronome {
         fn name(&self) -> &'static str {
@@ -460,6 +481,10 @@ mod tests {
 
         fn settings(&self) -> Vec<Setting> {
             Vec::new()
+        }
+
+        fn reads(&self) -> Reads {
+            self.reads
         }
 
         fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
@@ -491,7 +516,7 @@ mod tests {
     fn profiles_until_the_deadline_and_commits_mappings_once() {
         let mut kept = Kept::default();
         let course = Course::until(Time(35));
-        let ended = profile(&mut Toy::default(), &mut Metronome, &course, &mut kept);
+        let ended = profile(&mut Toy::default(), &mut Metronome::default(), &course, &mut kept);
         assert_eq!(ended, Ok(Ended::Deadline));
         assert_eq!(kept.ends, [0, 10, 20, 30]);
         assert_eq!(kept.with_mappings, 1);
@@ -501,7 +526,7 @@ mod tests {
     fn ends_when_the_target_does() {
         let mut toy = Toy { dies: Some(Time(20)), ..Default::default() };
         let course = Course::until(Time::NEVER);
-        let ended = profile(&mut toy, &mut Metronome, &course, &mut Kept::default());
+        let ended = profile(&mut toy, &mut Metronome::default(), &course, &mut Kept::default());
         assert_eq!(ended, Ok(Ended::TargetGone));
     }
 
@@ -567,7 +592,7 @@ mod tests {
         let mut kept = Kept::default();
         let ended = tier(
             &mut Toy::default(),
-            &mut Metronome,
+            &mut Metronome::default(),
             &mut Eager::default(),
             &mut Instant::default(),
             Budget { bytes: u64::MAX },
@@ -577,5 +602,26 @@ mod tests {
         assert_eq!(ended, Ok(Ended::Deadline));
         assert_eq!(kept.actions, [ActionId(0), ActionId(1), ActionId(2)]);
         assert_eq!(kept.outcomes, kept.actions);
+    }
+
+    // Samples are gone once they are read: at 0, 10 .. 50 the policy gets them, unless the instrument does.
+    #[test]
+    fn a_policy_takes_no_samples_from_its_instrument() {
+        let drained = |samples: bool| {
+            let mut toy = Toy::default();
+            let mut metronome = Metronome { reads: Reads { samples, faults: false } };
+            let ended = tier(
+                &mut toy,
+                &mut metronome,
+                &mut Eager::default(),
+                &mut Instant::default(),
+                Budget { bytes: u64::MAX },
+                &Course::until(Time(50)),
+                &mut Kept::default(),
+            );
+            assert_eq!(ended, Ok(Ended::Deadline));
+            toy.drained
+        };
+        assert_eq!((drained(false), drained(true)), (6, 0));
     }
 }

@@ -20,6 +20,16 @@ pub struct Step {
     pub snapshot: Option<Snapshot>,
 }
 
+/// Evidence that is gone once somebody has read it, and that an instrument reads itself: a policy beside it
+/// is not given what it would miss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// The machine's samples.
+    pub samples: bool,
+    /// Its hint faults.
+    pub faults: bool,
+}
+
 /// A telemetry technique.
 ///
 /// It never sleeps and never loops over time: the drive loop steps it when its `wake` has come,
@@ -31,6 +41,11 @@ pub trait Instrument {
 
     /// Its settings, for the recording.
     fn settings(&self) -> Vec<Setting>;
+
+    /// What it reads that nobody else can read after it.
+    fn reads(&self) -> Reads {
+        Reads::default()
+    }
 
     /// Does what is due now.
     ///

@@ -33,7 +33,7 @@ pub use error::{Error, ErrorKind, Missing, Result};
 pub use evidence::{
     Access, Evidence, HintFault, Lost, PageEvent, PageEventKind, Pressure, Sample, TierPressure,
 };
-pub use instrument::{Instrument, Setting, Step};
+pub use instrument::{Instrument, Reads, Setting, Step};
 pub use mapping::{Backing, Mapping, Mappings, Space};
 pub use orders::{Action, ActionId, ActionKind, Failure, Orders, Outcome, RuleOrder, ScanOrder};
 pub use policy::{Budget, Mover, PageId, PlacementView, Policy, Tier, TierUse};

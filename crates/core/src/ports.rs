@@ -65,6 +65,9 @@ pub enum ProbeOp {
     Test,
     /// Looks and clears ACCESSED, atomically.
     TestAndClear,
+    /// Clears ACCESSED, atomically; whoever asks does not care whether it was set, and a machine that would
+    /// have to work that out may say old.
+    Clear,
 }
 
 /// What a probe found.
@@ -123,7 +126,7 @@ pub struct Probe {
     pub at: Addr,
     /// The level of the entry.
     pub level: Level,
-    /// Look, or look and clear.
+    /// Look, clear, or both.
     pub op: ProbeOp,
     /// Out: the answer.
     pub answer: Judged,
@@ -140,6 +143,12 @@ impl Probe {
     #[must_use]
     pub fn test_and_clear(at: Addr, level: Level) -> Self {
         Self { op: ProbeOp::TestAndClear, ..Self::test(at, level) }
+    }
+
+    /// A probe that clears, whatever was there.
+    #[must_use]
+    pub fn clear(at: Addr, level: Level) -> Self {
+        Self { op: ProbeOp::Clear, ..Self::test(at, level) }
     }
 
     /// Whether the entry was found young.

@@ -213,7 +213,7 @@ impl Damon {
         for zone in &self.zones {
             let offset = draw(&mut self.rng, zone.range.bytes(), narrow);
             let at = zone.range.at(offset >> PAGE_SHIFT << PAGE_SHIFT);
-            self.picks.push(Probe::test_and_clear(at, Level::PTE));
+            self.picks.push(Probe::clear(at, Level::PTE));
         }
     }
 

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tierscope_core::{
-    Addr, HintFault, Instrument, PAGE_SIZE, Ports, Range, Result, Setting, Snapshot, SpaceId, Step,
-    Time,
+    Addr, HintFault, Instrument, PAGE_SIZE, Ports, Range, Reads, Result, Setting, Snapshot,
+    SpaceId, Step, Time,
 };
 
 use crate::areas::refresh;
@@ -234,6 +234,10 @@ impl Instrument for HintFaulting {
             setting("window", format!("{:?}", config.window)),
             setting("update", format!("{:?}", config.update)),
         ]
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { faults: true, ..Reads::default() }
     }
 
     fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {

@@ -19,7 +19,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tierscope_core::{
-    Instrument, Ports, Range, Result, Sample, Setting, Snapshot, SpaceId, Step, Time, metrics,
+    Instrument, Ports, Range, Reads, Result, Sample, Setting, Snapshot, SpaceId, Step, Time,
+    metrics,
 };
 
 use crate::areas::refresh;
@@ -98,11 +99,11 @@ struct Block {
 }
 
 impl Block {
-    fn add(&mut self, window: u32) {
-        self.total += 1;
+    fn add(&mut self, window: u32, samples: u32) {
+        self.total += samples;
         match self.counts.back_mut() {
-            Some((last, count)) if *last == window => *count += 1,
-            _ => self.counts.push_back((window, 1)),
+            Some((last, count)) if *last == window => *count += samples,
+            _ => self.counts.push_back((window, samples)),
         }
     }
 
@@ -173,9 +174,13 @@ impl Pebs {
     }
 
     fn count(&mut self) {
-        for sample in &self.samples {
-            let key = (sample.at.space, sample.at.at / BLOCK * BLOCK);
-            self.blocks.entry(key).or_default().add(self.windows);
+        // Sorted first: of millions of samples, most fall into few blocks.
+        let key = |sample: &Sample| (sample.at.space, sample.at.at / BLOCK * BLOCK);
+        let mut keys: Vec<(SpaceId, u64)> = self.samples.iter().map(key).collect();
+        keys.sort_unstable();
+        for block in keys.chunk_by(|a, b| a == b) {
+            let samples = u32::try_from(block.len()).unwrap_or(u32::MAX);
+            self.blocks.entry(block[0]).or_default().add(self.windows, samples);
         }
     }
 
@@ -219,6 +224,10 @@ impl Instrument for Pebs {
         ]
     }
 
+    fn reads(&self) -> Reads {
+        Reads { samples: true, ..Reads::default() }
+    }
+
     fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
         let now = ports.now();
         let mut snapshot = None;
@@ -251,8 +260,8 @@ mod tests {
         let config = Config::default();
         assert_eq!((config.windows(), config.scale()), (5, 40));
         let mut block = Block::default();
-        for window in [0, 0, 3, 4] {
-            block.add(window);
+        for (window, samples) in [(0, 1), (0, 1), (3, 1), (4, 1)] {
+            block.add(window, samples);
         }
         block.forget(0);
         assert_eq!(block.total, 4);

@@ -299,7 +299,7 @@ impl Telescope {
             let page = self.rng.below(zone.range.bytes() >> PAGE_SHIFT);
             let at = zone.range.at(page << PAGE_SHIFT);
             let level = self.config.level(radix, at, &zone.range).unwrap_or(Level::PTE);
-            self.picks.push(Probe::test_and_clear(at, level));
+            self.picks.push(Probe::clear(at, level));
         }
     }
 

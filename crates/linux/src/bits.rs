@@ -118,7 +118,7 @@ fn find(attached: &mut [(SpaceId, Attachment)], space: SpaceId) -> Option<&mut A
 fn question(probe: &Probe) -> abi::Probe {
     let op = match probe.op {
         ProbeOp::Test => abi::OP_TEST,
-        ProbeOp::TestAndClear => abi::OP_TEST_AND_CLEAR,
+        ProbeOp::TestAndClear | ProbeOp::Clear => abi::OP_TEST_AND_CLEAR,
     };
     abi::Probe { addr: probe.at.at, level: probe.level.number(), op, ..Default::default() }
 }

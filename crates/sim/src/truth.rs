@@ -140,6 +140,15 @@ impl Touched {
         self.0.iter().map(|(range, share)| range.bytes() as f64 * share).sum::<f64>().round() as u64
     }
 
+    /// Bytes of them that are in a range.
+    #[must_use]
+    pub fn bytes_within(&self, range: &Range) -> u64 {
+        let before = |(r, _): &(Range, f64)| (r.space, r.end) <= (range.space, range.start);
+        let rest = &self.0[self.0.partition_point(before)..];
+        let parts = rest.iter().map_while(|(r, share)| Some((r.intersect(range)?, share)));
+        parts.map(|(part, share)| part.bytes() as f64 * share).sum::<f64>().round() as u64
+    }
+
     /// Bytes of them that are in a set.
     #[must_use]
     pub fn bytes_in(&self, set: &RangeSet) -> u64 {
@@ -180,6 +189,9 @@ mod tests {
         assert_eq!(touched.bytes(), (4_096_000.0 * (1.0 - (-0.5f64).exp())).round() as u64);
         assert_eq!(touched.bytes_in(&set(2_048_000, 9_000_000)), touched.bytes().div_ceil(2));
         assert_eq!(touched.bytes_in(&set(5_000_000, 9_000_000)), 0);
+        let within = |start, end| touched.bytes_within(&Range::new(SpaceId(0), start, end));
+        assert_eq!(within(2_048_000, 9_000_000), touched.bytes().div_ceil(2));
+        assert_eq!((within(0, 1 << 40), within(5_000_000, 9_000_000)), (touched.bytes(), 0));
     }
 
     // Two steps of 1000 pages: half a second in each. And over both: the sum.

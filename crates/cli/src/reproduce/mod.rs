@@ -4,6 +4,7 @@
 //! Claims are never targets: parameters come from cited sources and are not fitted to them.
 
 mod experiment;
+mod frequencies;
 pub(crate) mod nemo;
 mod page;
 pub(crate) mod placement;
@@ -196,23 +197,23 @@ fn run_nemo(args: &ReproduceArgs) -> Result<()> {
     }
 }
 
-/// Experiments on placement, and their part of the page.
+/// Experiments on placement, and their part of the page: each is written as soon as it is done.
 fn run_placement(args: &ReproduceArgs, names: &[String]) -> Result<()> {
     let planned = placement::choose(names)?;
     let stop = stop_flag()?;
-    let ran = placement::run(planned, &stop)?;
-    if stop.load(Ordering::Relaxed) {
-        return Err(stopped());
-    }
-    match (&args.check, &args.output) {
-        (Some(path), _) => placement::check(path, &ran),
-        (None, Some(path)) => {
-            let old = std::fs::read_to_string(path).unwrap_or_default();
-            let (old, given_back) = reclaim::split(&old);
-            save(path, &format!("{}{given_back}", placement::merged(old, &ran)))
+    for plan in planned {
+        let Some(section) = plan.run(&stop)? else { return Err(stopped()) };
+        match (&args.check, &args.output) {
+            (Some(path), _) => placement::check(path, &section)?,
+            (None, Some(path)) => {
+                let old = std::fs::read_to_string(path).unwrap_or_default();
+                let (old, given_back) = reclaim::split(&old);
+                save(path, &format!("{}{given_back}", placement::merged(old, &section)))?;
+            }
+            (None, None) => print(&section.text)?,
         }
-        (None, None) => ran.iter().try_for_each(|ran| print(&placement::section(ran))),
     }
+    Ok(())
 }
 
 /// Experiments on giving memory back, and their part of the page.

@@ -1,17 +1,18 @@
 //! The papers' experiments on placement: policies side by side, and claims about them.
 //!
-//! Sensitivity is left to the reader (`tierscope sim tier NAME --set …`): a run takes minutes.
+//! Sensitivity is left to the reader (`tierscope sim tier NAME --set …`): a run takes a minute or so.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Deserialize;
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
 use toml::Spanned;
 
+use super::frequencies;
 use super::verdict::{Judgement, Verdict};
 use crate::bench::race::side_by_side;
 use crate::sim::tier::contestant::{Contestant, contestants};
@@ -37,6 +38,9 @@ experiments!(
     "multi-clock/ycsb-w" as "ycsb-w",
     "multi-clock/ycsb-d" as "ycsb-d",
     "multi-clock/ycsb-a-interval" as "ycsb-a-interval",
+    "multi-clock/ycsb-a-dram-12" as "ycsb-a-dram-12",
+    "multi-clock/ycsb-a-dram-36" as "ycsb-a-dram-36",
+    "multi-clock/ycsb-a-options" as "ycsb-a-options",
     "multi-clock/ycsb-a-memory-mode" as "ycsb-a-memory-mode",
     "multi-clock/pr-memory-mode" as "pr-memory-mode",
     "multi-clock/bfs" as "gapbs-bfs",
@@ -50,6 +54,10 @@ experiments!(
     "telescope/tiering-memcached-ycsb" as "tiering-memcached-ycsb",
     "telescope/tiering-redis-ycsb" as "tiering-redis-ycsb",
 );
+
+/// The one that lets nobody place memory.
+const LOOK: (&str, &str) =
+    ("figure-2", include_str!("../../../../experiments/multi-clock/figure-2.toml"));
 
 /// What all of them together are called on the command line.
 pub(super) const GROUP: &str = "placement";
@@ -67,6 +75,8 @@ takes minutes: ratios of footprint to fast memory are kept, sizes are not. The d
 #[serde(deny_unknown_fields)]
 struct Text {
     experiment: File,
+    /// Where a paper asks and does not answer, there is none.
+    #[serde(default)]
     claim: Vec<Spanned<Claim>>,
 }
 
@@ -142,14 +152,14 @@ impl Figure {
 
 /// An experiment, who places memory in it, and what is claimed.
 #[derive(Clone, Debug)]
-pub(super) struct Planned {
+pub(super) struct Race {
     name: &'static str,
     experiment: Experiment,
     contestants: Vec<Contestant>,
     claims: Vec<Claim>,
 }
 
-impl Planned {
+impl Race {
     fn parse(name: &'static str, text: &str) -> Result<Self> {
         let read: Text = read(name, text)?;
         let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
@@ -178,12 +188,12 @@ impl Planned {
 
 /// Whether a name is one of ours, or all of them.
 pub(super) fn knows(name: &str) -> bool {
-    name == GROUP || ALL.iter().any(|(known, _)| *known == name)
+    names().any(|known| known == name)
 }
 
 /// Names that the command takes.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    std::iter::once(GROUP).chain(ALL.iter().map(|(name, _)| *name))
+    [GROUP, LOOK.0].into_iter().chain(ALL.iter().map(|(name, _)| *name))
 }
 
 /// The experiment of that name, without its claims, as a file of its own would tell it.
@@ -193,37 +203,68 @@ pub(crate) fn experiment_text(name: &str) -> Option<String> {
     toml::to_string(table.get("experiment")?).ok()
 }
 
+/// What runs.
+#[derive(Clone, Debug)]
+pub(super) enum Planned {
+    /// Policies side by side.
+    Race(Box<Race>),
+    /// Pages that are followed.
+    Look,
+}
+
+impl Planned {
+    fn name(&self) -> &'static str {
+        match self {
+            Planned::Race(race) => race.name,
+            Planned::Look => LOOK.0,
+        }
+    }
+
+    /// Runs it; `None` if `stop` was set before it was done.
+    ///
+    /// # Errors
+    /// A machine that cannot be built.
+    pub(super) fn run(self, stop: &Arc<AtomicBool>) -> Result<Option<Section>> {
+        let name = self.name();
+        let text = match self {
+            Planned::Look => frequencies::section(LOOK.0, LOOK.1)?,
+            Planned::Race(race) => section(&race.run(stop)?),
+        };
+        Ok((!stop.load(Ordering::Relaxed)).then_some(Section { name, text }))
+    }
+}
+
 /// The experiments of these names.
 pub(super) fn choose(names: &[String]) -> Result<Vec<Planned>> {
     let wanted = |known: &str| names.iter().any(|name| name == known || name == GROUP);
-    let chosen = ALL.iter().filter(|(name, _)| wanted(name));
-    chosen.map(|(name, text)| Planned::parse(name, text)).collect()
+    let look = wanted(LOOK.0).then_some(Ok(Planned::Look));
+    let races = ALL.iter().filter(|(name, _)| wanted(name));
+    let races = races.map(|(name, text)| Ok(Planned::Race(Box::new(Race::parse(name, text)?))));
+    look.into_iter().chain(races).collect()
+}
+
+/// An experiment's part of the page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Section {
+    name: &'static str,
+    pub(super) text: String,
 }
 
 /// An experiment and what its policies came to.
 #[derive(Debug)]
-pub(super) struct Ran {
-    planned: Planned,
+struct Ran {
+    race: Race,
     outcomes: Vec<Outcome>,
 }
 
-/// Runs all.
-pub(super) fn run(planned: Vec<Planned>, stop: &Arc<AtomicBool>) -> Result<Vec<Ran>> {
-    let jobs: Vec<(&Experiment, &Contestant)> = planned
-        .iter()
-        .flat_map(|plan| plan.contestants.iter().map(|c| (&plan.experiment, c)))
-        .collect();
-    let nanos: Vec<u64> = jobs.iter().map(|(e, _)| e.time.as_nanos() as u64).collect();
-    let outcomes = side_by_side(&nanos, stop, |index: usize, reached: &AtomicU64| {
-        let (experiment, contestant) = jobs[index];
-        place(experiment, contestant, None, stop, reached)
-    })?;
-    let mut outcomes = outcomes.into_iter();
-    let ran = planned.into_iter().map(|planned| {
-        let mine = outcomes.by_ref().take(planned.contestants.len());
-        Ran { outcomes: mine.flatten().collect(), planned }
-    });
-    Ok(ran.collect())
+impl Race {
+    fn run(self, stop: &Arc<AtomicBool>) -> Result<Ran> {
+        let nanos = vec![self.experiment.time.as_nanos() as u64; self.contestants.len()];
+        let outcomes = side_by_side(&nanos, stop, |index: usize, reached: &AtomicU64| {
+            place(&self.experiment, &self.contestants[index], None, stop, reached)
+        })?;
+        Ok(Ran { outcomes: outcomes.into_iter().flatten().collect(), race: self })
+    }
 }
 
 /// Judges a claim by the outcomes of its experiment.
@@ -259,8 +300,8 @@ fn range(claim: &Claim) -> String {
 }
 
 /// The section of an experiment.
-pub(super) fn section(ran: &Ran) -> String {
-    let Planned { name, experiment, claims, .. } = &ran.planned;
+fn section(ran: &Ran) -> String {
+    let Race { name, experiment, claims, .. } = &ran.race;
     let hardware = &experiment.setup.hardware;
     let tiers: Vec<String> = hardware
         .tiers
@@ -308,6 +349,10 @@ pub(super) fn section(ran: &Ran) -> String {
             cpu.mover * 100.0
         );
     }
+    if claims.is_empty() {
+        text.push_str("\nThe paper asks, and claims nothing.\n");
+        return text;
+    }
     text.push_str(
         "\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n",
     );
@@ -330,8 +375,8 @@ pub(super) fn section(ran: &Ran) -> String {
     text
 }
 
-/// The page with these sections in the place of those of the same names.
-pub(super) fn merged(page: &str, ran: &[Ran]) -> String {
+/// The page with this section in the place of that of the same name.
+pub(super) fn merged(page: &str, fresh: &Section) -> String {
     let (before, ours) = match page.find(MARK) {
         Some(at) => (&page[..at], &page[at + MARK.len()..]),
         None => (page, ""),
@@ -341,9 +386,11 @@ pub(super) fn merged(page: &str, ran: &[Ran]) -> String {
         let found = old.iter().find(|text| text.starts_with(&format!("{name}\n")));
         found.map(|text| format!("## {}\n", text.trim_end()))
     };
-    let fresh = |name: &str| ran.iter().find(|ran| ran.planned.name == name).map(section);
-    let sections: Vec<String> =
-        ALL.iter().filter_map(|(name, _)| fresh(name).or_else(|| kept(name))).collect();
+    let section = |name: &str| match name == fresh.name {
+        true => Some(fresh.text.clone()),
+        false => kept(name),
+    };
+    let sections: Vec<String> = names().filter_map(section).collect();
     format!("{before}{MARK}{HEAD}{}", sections.join("\n"))
 }
 
@@ -352,19 +399,15 @@ pub(super) fn part(page: &str) -> &str {
     page.find(MARK).map_or("", |at| &page[at..])
 }
 
-/// Whether the page holds each experiment's section as it would be written now.
-pub(super) fn check(path: &Path, ran: &[Ran]) -> Result<()> {
-    let text = super::read_page(path)?;
-    match ran.iter().find(|ran| !text.contains(&section(ran))) {
-        None => Ok(()),
-        Some(ran) => Err(Error::new(ErrorKind::Data, format!("{} is not current", path.display()))
-            .cause(format!("its section on {} differs", ran.planned.name))
-            .remedy(format!(
-                "run `tierscope reproduce {} -o {}`",
-                ran.planned.name,
-                path.display()
-            ))),
+/// Whether the page holds a section as it would be written now.
+pub(super) fn check(path: &Path, fresh: &Section) -> Result<()> {
+    if super::read_page(path)?.contains(&fresh.text) {
+        return Ok(());
     }
+    let (name, page) = (fresh.name, path.display());
+    Err(Error::new(ErrorKind::Data, format!("{page} is not current"))
+        .cause(format!("its section on {name} differs"))
+        .remedy(format!("run `tierscope reproduce {name} -o {page}`")))
 }
 
 #[cfg(test)]
@@ -374,14 +417,12 @@ mod tests {
     #[test]
     fn every_experiment_is_whole() {
         let all = choose(&[GROUP.to_owned()]).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(all.len(), ALL.len());
+        assert_eq!(all.len(), ALL.len() + 1);
         for plan in all {
-            assert!(!plan.claims.is_empty(), "{}", plan.name);
-            assert_eq!(
-                plan.contestants[0].text, "static",
-                "{}: rates are held against it",
-                plan.name
-            );
+            let Planned::Race(race) = plan else { continue };
+            let first = &race.contestants[0].text;
+            assert_eq!(first, "static", "{}: rates are held against it", race.name);
+            assert_eq!(race.experiment.name, race.name);
         }
     }
 
@@ -441,9 +482,9 @@ mod tests {
     #[test]
     fn sections_take_the_place_of_their_own_and_of_no_others() {
         let page = format!("before\n{MARK}head\n\n## ycsb-a\nold a\n\n## ycsb-b\nold b\n");
-        let plan = Planned::parse("ycsb-a", ALL[0].1).unwrap_or_else(|error| panic!("{error}"));
-        let ran = Ran { outcomes: vec![outcome("static", 1.0)], planned: plan };
-        let merged = merged(&page, &[ran]);
+        let race = Race::parse("ycsb-a", ALL[0].1).unwrap_or_else(|error| panic!("{error}"));
+        let text = section(&Ran { outcomes: vec![outcome("static", 1.0)], race });
+        let merged = merged(&page, &Section { name: "ycsb-a", text });
         assert!(merged.starts_with("before\n") && merged.contains("## ycsb-b\nold b\n"));
         assert!(!merged.contains("old a") && merged.contains("| static | 1 |"), "{merged}");
         assert!(part(&merged).starts_with(MARK) && part("nothing").is_empty());

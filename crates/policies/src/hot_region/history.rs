@@ -24,11 +24,13 @@ pub(super) struct History {
     added: VecDeque<(Time, Vec<Piece>)>,
     /// Sorted, disjoint, none of them nothing.
     pieces: Vec<Piece>,
+    /// Pieces of before, for their memory.
+    spare: Vec<Piece>,
 }
 
 impl History {
     pub(super) fn new(span: Duration) -> Self {
-        Self { span, added: VecDeque::new(), pieces: Vec::new() }
+        Self { span, added: VecDeque::new(), pieces: Vec::new(), spare: Vec::new() }
     }
 
     /// Adds a window's hits and forgets those whose time is over.
@@ -36,41 +38,88 @@ impl History {
         let hit = |region: &&tierscope_core::Region| region.hits > 0.0 && !region.range.is_empty();
         let piece = |region: &tierscope_core::Region| (region.range, f64::from(region.hits));
         let hits: Vec<Piece> = snapshot.regions.iter().filter(hit).map(piece).collect();
-        self.pieces = sum(&self.pieces, &hits, 1.0);
-        if !hits.is_empty() {
+        // Mostly one window goes when one comes.
+        let gone = self.expired(snapshot.end);
+        self.change(&hits, gone.as_deref().unwrap_or_default());
+        if self.span > Duration::ZERO && !hits.is_empty() {
             self.added.push_back((snapshot.end, hits));
         }
-        while let Some((time, _)) = self.added.front()
-            && *time + self.span <= snapshot.end
-            && let Some((_, hits)) = self.added.pop_front()
-        {
-            self.pieces = sum(&self.pieces, &hits, -1.0);
+        while let Some(gone) = self.expired(snapshot.end) {
+            self.change(&[], &gone);
         }
     }
 
-    /// Accesses of a range: the mean over its bytes.
+    /// The oldest window's hits, if their time is over.
+    fn expired(&mut self, now: Time) -> Option<Vec<Piece>> {
+        let (time, _) = self.added.front()?;
+        if *time + self.span > now {
+            return None;
+        }
+        self.added.pop_front().map(|(_, hits)| hits)
+    }
+
+    fn change(&mut self, come: &[Piece], gone: &[Piece]) {
+        if come.is_empty() && gone.is_empty() {
+            return;
+        }
+        let mut out = std::mem::take(&mut self.spare);
+        out.clear();
+        sum([&self.pieces, come, gone], &mut out);
+        self.spare = std::mem::replace(&mut self.pieces, out);
+    }
+
+    /// Accesses of ranges that are asked for in order of address.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader { pieces: &self.pieces }
+    }
+
+    /// Accesses of a range.
     #[cfg(test)]
     fn accesses(&self, range: &Range) -> f64 {
+        self.reader().accesses(range)
+    }
+}
+
+/// Reads counts from the first address to the last.
+pub(super) struct Reader<'a> {
+    /// From the first on that may be of use.
+    pieces: &'a [Piece],
+}
+
+impl Reader<'_> {
+    /// Accesses of a range: the mean over its bytes.
+    #[cfg(test)]
+    fn accesses(&mut self, range: &Range) -> f64 {
         let mut runs = Vec::new();
         self.runs(range, f64::INFINITY, &mut runs);
         runs.first().map_or(0.0, |(_, accesses)| *accesses)
     }
 
     /// Appends the runs of a range that are hot throughout, from `hot` accesses on, or nowhere. The accesses
-    /// of a run are the mean over its bytes.
-    pub(super) fn runs(&self, range: &Range, hot: f64, out: &mut Vec<Piece>) {
-        let first = self
-            .pieces
-            .partition_point(|(piece, _)| (piece.space, piece.end) <= (range.space, range.start));
+    /// of a run are the mean over its bytes. No range asked for later may begin before this one.
+    pub(super) fn runs(&mut self, range: &Range, hot: f64, out: &mut Vec<Piece>) {
+        self.skip_to(range);
         let mut runs = Runs { hot, from: out.len(), out };
         let mut at = range.start;
-        for (piece, accesses) in &self.pieces[first..] {
+        for (piece, accesses) in self.pieces {
             let Some(part) = piece.intersect(range) else { break };
             runs.push(Range { start: at, end: part.start, ..*range }, 0.0);
             runs.push(part, *accesses);
             at = part.end;
         }
         runs.push(Range { start: at, ..*range }, 0.0);
+    }
+
+    /// Where the next range begins is near: steps grow until they are beyond it.
+    fn skip_to(&mut self, range: &Range) {
+        let is_before = |(piece, _): &Piece| (piece.space, piece.end) <= (range.space, range.start);
+        let mut step = 1;
+        while self.pieces.get(step - 1).is_some_and(is_before) {
+            self.pieces = &self.pieces[step..];
+            step = (2 * step).min(self.pieces.len()).max(1);
+        }
+        let ahead = &self.pieces[..step.min(self.pieces.len())];
+        self.pieces = &self.pieces[ahead.partition_point(is_before)..];
     }
 }
 
@@ -99,37 +148,34 @@ impl Runs<'_> {
     }
 }
 
-/// `a + sign * b`, piece by piece. Both are sorted; pieces of each are disjoint.
-fn sum(a: &[Piece], b: &[Piece], sign: f64) -> Vec<Piece> {
-    let mut out: Vec<Piece> = Vec::with_capacity(a.len() + b.len());
-    let (mut rest_a, mut rest_b) = (Rest::of(a), Rest::of(b));
+/// `a + b - c` into `out`, piece by piece. All are sorted; pieces of each are disjoint.
+fn sum(terms: [&[Piece]; 3], out: &mut Vec<Piece>) {
+    let mut rests = terms.map(Rest::of);
     loop {
-        let (one, other) = (rest_a.front(), rest_b.front());
-        let (range, value) = match (one, other) {
-            (None, None) => return out,
-            (Some((range, value)), None) => (range, value),
-            (None, Some((range, value))) => (range, sign * value),
-            (Some(one), Some(other)) => first_piece(one, other, sign),
-        };
-        rest_a.skip(&range);
-        rest_b.skip(&range);
-        push(&mut out, range, value);
+        let fronts = [0, 1, 2].map(|term| rests[term].front());
+        let key = |range: &Range| (range.space, range.start);
+        let first = fronts.iter().flatten().map(|(range, _)| key(range)).min();
+        let Some((space, start)) = first else { return };
+        // Over the first piece all are what they are at its start.
+        let (mut end, mut value) = (u64::MAX, 0.0);
+        for ((range, accesses), sign) in
+            fronts.into_iter().zip(SIGNS).filter_map(|(f, s)| Some((f?, s)))
+        {
+            if key(&range) == (space, start) {
+                end = end.min(range.end);
+                value += sign * accesses;
+            } else if range.space == space {
+                end = end.min(range.start);
+            }
+        }
+        let range = Range { space, start, end };
+        rests.iter_mut().for_each(|rest| rest.skip(&range));
+        push(out, range, value);
     }
 }
 
-/// The first piece over which both are what they are at its start.
-fn first_piece((a, x): Piece, (b, y): Piece, sign: f64) -> Piece {
-    let key = |range: &Range| (range.space, range.start);
-    if key(&a) < key(&b) {
-        let end = if a.space == b.space { a.end.min(b.start) } else { a.end };
-        return (Range { end, ..a }, x);
-    }
-    if key(&b) < key(&a) {
-        let end = if a.space == b.space { b.end.min(a.start) } else { b.end };
-        return (Range { end, ..b }, sign * y);
-    }
-    (Range { end: a.end.min(b.end), ..a }, x + sign * y)
-}
+/// What terms count for.
+const SIGNS: [f64; 3] = [1.0, 1.0, -1.0];
 
 /// What is left of sorted pieces.
 struct Rest<'a> {
@@ -222,7 +268,7 @@ mod tests {
         history.add(&snapshot(20, vec![region(10, 30, 5.0)]));
         let runs = |start, end| {
             let mut runs = Vec::new();
-            history.runs(&Range::new(SpaceId(0), start, end), 5.0, &mut runs);
+            history.reader().runs(&Range::new(SpaceId(0), start, end), 5.0, &mut runs);
             let plain = |(range, accesses): &Piece| (range.start, range.end, *accesses);
             runs.iter().map(plain).collect::<Vec<_>>()
         };
@@ -233,6 +279,33 @@ mod tests {
     }
 
     proptest! {
+        // One reader for all ranges reads what a new one for each does.
+        #[test]
+        fn a_reader_goes_on(
+            hits in prop::collection::vec((0u64..5, 1u64..20, 1u32..9), 0..30),
+            asked in prop::collection::vec((0u64..9, 1u64..40), 0..30),
+        ) {
+            let mut at = 0;
+            let mut next = |gap: u64, bytes: u64| {
+                let start = at + gap;
+                at = start + bytes;
+                (start, at)
+            };
+            let regions = hits.iter().map(|(gap, bytes, hits)| {
+                let (start, end) = next(*gap, *bytes);
+                region(start, end, *hits as f32)
+            });
+            let mut history = History::new(Duration::from_nanos(10));
+            history.add(&snapshot(0, regions.collect()));
+            let mut reader = history.reader();
+            let mut start = 0;
+            for (step, bytes) in asked {
+                start += step;
+                let range = Range::new(SpaceId(0), start, start + bytes);
+                prop_assert_eq!(reader.accesses(&range), history.accesses(&range));
+            }
+        }
+
         // Held against plain counters by byte.
         #[test]
         fn pieces_equal_bytes(windows in prop::collection::vec((0u64..60, 1u64..30, 1u32..9), 1..40)) {

@@ -181,10 +181,11 @@ impl HotRegion {
         self.config.costs.charge(orders, snapshot.regions.len() as u64);
         self.history.add(snapshot);
         self.latest.clear();
+        let mut history = self.history.reader();
         let mut runs = Vec::new();
         for region in snapshot.regions.iter().filter(|region| !region.range.is_empty()) {
             runs.clear();
-            self.history.runs(&region.range, self.config.hits, &mut runs);
+            history.runs(&region.range, self.config.hits, &mut runs);
             let confidence = region.confidence;
             let heat = |(range, accesses): &(Range, f64)| Heat {
                 range: *range,

@@ -115,9 +115,12 @@ impl Verifier {
     }
 
     fn look_at(&mut self, case: usize, orders: &mut Orders) {
-        for (page, (at, _)) in self.cases[case].pages.iter().enumerate() {
-            let at = Addr { space: self.cases[case].range.space, at: *at };
-            orders.probes.push(Probe::test_and_clear(at, Level::PTE));
+        let Case { range, pages, looks, .. } = &self.cases[case];
+        for (page, (at, _)) in pages.iter().enumerate() {
+            let at = Addr { space: range.space, at: *at };
+            let first = *looks == 0;
+            let probe = if first { Probe::clear } else { Probe::test_and_clear };
+            orders.probes.push(probe(at, Level::PTE));
             self.asked.push((case, page));
         }
     }

@@ -10,6 +10,7 @@ mod atlas;
 mod census;
 mod lists;
 mod moves;
+mod ordered;
 mod trail;
 
 pub(crate) use atlas::Atlas;

@@ -1,10 +1,10 @@
 //! What is on its way, and the room that it leaves.
 
-use std::collections::BTreeMap;
-
 use tierscope_core::{
     Action, ActionId, ActionKind, Failure, Orders, Outcome, Pressure, Range, Tier, TierUse,
 };
+
+use super::ordered::Ordered;
 
 /// A page on its way, and why.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +57,8 @@ const MARKS: u64 = 1000;
 /// Actions under way, and the room of all tiers.
 #[derive(Clone, Debug)]
 pub(crate) struct Moves<T> {
-    next: u64,
-    under_way: BTreeMap<ActionId, Flight<T>>,
+    /// By number of the action.
+    under_way: Ordered<Flight<T>>,
     rooms: Vec<Room>,
     /// The machine told its watermarks.
     told: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Moves<T> {
 
 impl<T: Copy> Moves<T> {
     pub(crate) fn new() -> Self {
-        Self { next: 0, under_way: BTreeMap::new(), rooms: Vec::new(), told: false }
+        Self { under_way: Ordered::new(), rooms: Vec::new(), told: false }
     }
 
     /// Takes over how full the tiers are.
@@ -205,22 +205,21 @@ impl<T: Copy> Moves<T> {
         after: Option<ActionId>,
         flight: Flight<T>,
     ) -> ActionId {
-        let id = ActionId(self.next);
-        self.next += 1;
-        if flight.leaves {
-            let room = &mut self.rooms[usize::from(flight.from.0)];
-            room.leaving += flight.bytes;
-            room.leaving_since += flight.bytes;
+        let Flight { from, bytes, leaves, .. } = flight;
+        let id = ActionId(self.under_way.push(flight));
+        if leaves {
+            let room = &mut self.rooms[usize::from(from.0)];
+            room.leaving += bytes;
+            room.leaving_since += bytes;
             room.last_out = Some(id);
         }
-        self.under_way.insert(id, flight);
         orders.actions.push(Action { id, after, range, kind });
         id
     }
 
     /// Takes an outcome in; `None` if it is nobody's, or of a page that is gone.
     pub(crate) fn end(&mut self, outcome: &Outcome) -> Option<Ended<T>> {
-        let flight = self.under_way.remove(&outcome.id)?;
+        let flight = self.under_way.remove(outcome.id.0)?;
         let done = outcome.failed == 0 && outcome.why.is_none();
         let from = &mut self.rooms[usize::from(flight.from.0)];
         if flight.leaves {

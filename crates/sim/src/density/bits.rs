@@ -26,8 +26,9 @@ impl Machine {
             return Judged { state: State::Absent, reached: Some(level), ..Judged::default() };
         }
         let number = at.at >> level.shift();
-        let young = self.is_young(level, at.space, number);
-        if op == ProbeOp::TestAndClear {
+        // What nobody asks is not drawn: the world is the same whoever looks at it.
+        let young = op != ProbeOp::Clear && self.is_young(level, at.space, number);
+        if op != ProbeOp::Test {
             self.clear_entry(level, at.space, number);
         }
         Judged {
@@ -115,11 +116,18 @@ impl Machine {
                     strand.pieces().map(|p| p.expected(level.entry_bytes(), times.1 - times.0));
                 if each.sum::<f64>() < SURELY {
                     strand.each_load(here, level, times, forgets, |point, sure| {
-                        let number = point.at >> level.shift();
-                        if sure {
+                        let entries =
+                            (point.at >> level.shift(), ((point.end - 1) >> level.shift()) + 1);
+                        if !sure {
+                            if open.last() != Some(&entries) {
+                                open.push(entries);
+                            }
+                        } else if entries.1 - entries.0 == 1 {
                             set.mark_at(point.at);
-                        } else if open.last() != Some(&(number, number + 1)) {
-                            open.push((number, number + 1));
+                        } else {
+                            let bytes = |entry: u64| entry << level.shift();
+                            let (start, end) = (bytes(entries.0), bytes(entries.1));
+                            set.mark(&Range { start, end, ..*part });
                         }
                     });
                 } else {

@@ -58,6 +58,11 @@ pub struct Config {
     /// Accesses a second where the workload does not say; `None` for as fast as can be. Never more
     /// than caches and tiers allow.
     pub rate: Option<f64>,
+    /// Bytes that are read or written in one go, from the first to the last, where a workload's description knows
+    /// of accesses at random only: values of a store. Of areas that hold at least [`VALUES`] of them.
+    pub visit: Option<u64>,
+    /// Time that a thread spends on anything but memory, for each access.
+    pub pause: Duration,
     /// How page tables are found.
     pub start: Start,
     /// Where pages go that are given back; `None` if they cannot be.
@@ -67,6 +72,9 @@ pub struct Config {
     /// How accesses are sampled; `None` for a machine that cannot.
     pub sampling: Option<Sampling>,
 }
+
+/// Areas with at least so many visits' bytes are made of values; smaller ones are what finds them.
+pub const VALUES: u64 = 1000;
 
 /// Accesses a second where nobody says: what the lab's toucher reaches on a set of gigabytes.
 const RATE: f64 = 3e6;
@@ -104,6 +112,8 @@ impl Config {
             // CONFIG_HZ of 250, the default.
             tick: Some(Duration::from_millis(4)),
             rate: Some(RATE),
+            visit: None,
+            pause: Duration::ZERO,
             start: Start::Cleared,
             swap: None,
             costs,
@@ -128,6 +138,9 @@ impl Config {
         }
         if self.tick.is_some_and(|every| every < Duration::from_micros(1)) {
             return refuse("tick", "it is shorter than 1us", "try 4ms, or none");
+        }
+        if self.visit.is_some_and(|bytes| !(PAGE_SIZE..=u64::from(u32::MAX)).contains(&bytes)) {
+            return refuse("visit", "it is not within 4 KiB..4 GiB", "leave it out");
         }
         if self.overlap == Some(0) {
             return refuse("overlap", "a thread that waits for no line goes nowhere", "try 1");

@@ -101,14 +101,18 @@ impl Machine {
                     // Whether the TLB holds a page or not: arming shoots it down.
                     let _ = piece.points((range.start, range.end), times, |point| {
                         let writes = unit(mix(point.bits)) < piece.writes;
-                        let fault = HintFault {
-                            time: Time(point.time),
-                            armed: Time(0),
-                            at: Addr { space: SPACE, at: point.at },
-                            access: if writes { Access::Store } else { Access::Load },
-                            core: (point.bits % cores) as u32,
-                        };
-                        table.note(fault, &mut faults);
+                        let mut at = point.at;
+                        while at < point.end {
+                            let fault = HintFault {
+                                time: Time(point.time),
+                                armed: Time(0),
+                                at: Addr { space: SPACE, at },
+                                access: if writes { Access::Store } else { Access::Load },
+                                core: (point.bits % cores) as u32,
+                            };
+                            table.note(fault, &mut faults);
+                            at = (at / PAGE_SIZE + 1) * PAGE_SIZE;
+                        }
                         ControlFlow::Continue(())
                     });
                 }

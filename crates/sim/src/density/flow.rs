@@ -150,6 +150,7 @@ pub(super) struct Loop {
     llc: f64,
     overlap: f64,
     walkers: f64,
+    pause: f64,
     threads: f64,
     tiers: Vec<MemoryTier>,
 }
@@ -163,8 +164,9 @@ fn service(tier: &MemoryTier) -> [f64; 2] {
 const FULL: f64 = 1.0 - 1e-6;
 
 impl Loop {
-    /// `threads` on cores of their own, each with up to `overlap` lines on the way.
-    pub(super) fn new(hardware: &Hardware, threads: f64, overlap: Option<u32>) -> Self {
+    /// `threads` on cores of their own, each with up to `overlap` lines on the way and busy with something else for
+    /// `pause` nanoseconds with every access.
+    pub(super) fn new(hardware: &Hardware, threads: f64, overlap: Option<u32>, pause: f64) -> Self {
         let timing = &hardware.timing;
         let ns = |cycles: u32| f64::from(cycles) * 1e3 / f64::from(hardware.processor.mhz);
         let overlap = f64::from(overlap.unwrap_or(timing.fill_buffers).min(timing.fill_buffers));
@@ -174,6 +176,7 @@ impl Loop {
             llc: ns(timing.llc_cycles),
             overlap,
             walkers: f64::from(timing.walkers).min(overlap),
+            pause,
             threads,
             tiers: hardware.tiers.clone(),
         }
@@ -226,7 +229,7 @@ impl Loop {
                     1 => self.llc,
                     tier => reads[tier - 2],
                 };
-                mean += share * (stalls + data / self.overlap).max(self.access);
+                mean += share * ((stalls + data / self.overlap).max(self.access) + self.pause);
                 visit(walk + data, *share);
             }
         }
@@ -320,7 +323,7 @@ mod tests {
     // tier could do: hardly any wait.
     #[test]
     fn one_thread_that_waits_for_each_line() {
-        let one = Loop::new(&toy(), 1.0, Some(1));
+        let one = Loop::new(&toy(), 1.0, Some(1), 0.0);
         let flow = one.solve(&mix(0.75), None, 0.0, &NOBODY);
         assert!((flow.access_ns - 150.0).abs() < 0.5, "{flow:?}");
         assert!((flow.rate / 6.667e6 - 1.0).abs() < 0.003, "{flow:?}");
@@ -333,7 +336,7 @@ mod tests {
     // 12 lines each: 8.3 ns an access; 16 threads ask for 1.9 G/s of a tier that does 100 M/s.
     #[test]
     fn a_full_tier_is_the_limit() {
-        let many = Loop::new(&toy(), 16.0, None);
+        let many = Loop::new(&toy(), 16.0, None, 0.0);
         let flow = many.solve(&mix(1.0), None, 0.0, &NOBODY);
         assert!((flow.rate / 100e6 - 1.0).abs() < 0.01, "{flow:?}");
         assert!(flow.tiers[0].utilisation > 0.99);
@@ -344,7 +347,7 @@ mod tests {
     // A mover that reads half of what the tier can do leaves half.
     #[test]
     fn moves_take_bandwidth_away() {
-        let many = Loop::new(&toy(), 16.0, None);
+        let many = Loop::new(&toy(), 16.0, None, 0.0);
         let mut others = NOBODY;
         others[0][0] = 50e6;
         let flow = many.solve(&mix(1.0), None, 0.0, &others);
@@ -353,12 +356,21 @@ mod tests {
 
     #[test]
     fn who_wants_less_gets_it_and_a_thief_takes_his_share() {
-        let one = Loop::new(&toy(), 1.0, Some(1));
+        let one = Loop::new(&toy(), 1.0, Some(1), 0.0);
         let flow = one.solve(&mix(1.0), Some(1e6), 0.0, &NOBODY);
         assert_eq!(flow.rate, 1e6);
         assert!(flow.capacity > 9e6);
         let robbed = one.solve(&mix(1.0), None, 0.25, &NOBODY);
         assert!((robbed.rate / flow.capacity - 0.75).abs() < 0.005);
+    }
+
+    // 100 ns of memory and 300 of anything else: 2.5 M/s; memory three times as slow makes it 1.67 M/s.
+    #[test]
+    fn what_else_takes_time_is_not_sped_up_by_memory() {
+        let one = Loop::new(&toy(), 1.0, Some(1), 300.0);
+        let rate = |fast: f64| one.solve(&mix(fast), None, 0.0, &NOBODY).rate;
+        assert!((rate(1.0) / 2.5e6 - 1.0).abs() < 0.003, "{}", rate(1.0));
+        assert!((rate(0.0) / 1.667e6 - 1.0).abs() < 0.003, "{}", rate(0.0));
     }
 
     // A walk of two entries above, one of them from memory, and the leaf from the cache, by one of
@@ -373,7 +385,7 @@ mod tests {
         };
         let mut mix = Mix::default();
         mix.add(1.0, &hits, &[0.0; TIERS]);
-        let flow = Loop::new(&toy(), 1.0, None).solve(&mix, None, 0.0, &NOBODY);
+        let flow = Loop::new(&toy(), 1.0, None, 0.0).solve(&mix, None, 0.0, &NOBODY);
         assert!((flow.access_ns - 120.0).abs() < 0.5, "{flow:?}");
         assert_eq!(flow.fast_tier_share(), None);
         assert_eq!(flow.counted.walk_reads, 3.0);

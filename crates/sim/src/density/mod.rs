@@ -43,7 +43,8 @@
 //!
 //! # What it leaves out
 //!
-//! To bits, sequential sweeps look like as many random visits to pages; to speed they are sweeps. Pages
+//! To bits, sequential sweeps look like as many random visits to pages; to speed they are sweeps. Where a
+//! workload reads whole values, [`Config::visit`] says so: then all of a value is touched at once. Pages
 //! are 4 KiB, and all are there from the beginning; [huge](Config::huge) ones are known as such to who
 //! places memory, and to nobody else. Sampled accesses are drawn from the densities, but
 //! are not the very accesses that set bits. What a cache hides is told by its size and not by its sets,
@@ -78,7 +79,7 @@ mod world;
 pub use crate::account::{Account, Counts, Spent};
 pub use crate::desk::Mover;
 pub use crate::placement::{Placement, Watermarks};
-pub use config::{Config, Start};
+pub use config::{Config, Start, VALUES};
 pub use flow::{Flow, TierFlow};
 pub use machine::Machine;
 pub use swap::{Swap, SwapUse};

@@ -10,6 +10,7 @@
 //! falls into the interval.
 
 use std::ops::ControlFlow;
+use std::sync::OnceLock;
 
 use tierscope_core::{PAGE_SIZE, Range};
 
@@ -34,6 +35,8 @@ const FASTEST: f64 = 8.0;
 pub(super) struct Point {
     /// The address.
     pub(super) at: u64,
+    /// Where what it touches ends: the next one, but for a visit to many pages.
+    pub(super) end: u64,
     /// Nanoseconds.
     pub(super) time: u64,
     /// Uniform; for whatever else is to be drawn about the access.
@@ -45,9 +48,11 @@ pub(super) struct Point {
 pub(super) struct Piece {
     /// The addresses.
     pub(super) range: Range,
-    /// Bytes from one accessed page to the next.
+    /// Bytes from one accessed page to the next; of visits to many pages, from one of those to the next.
     every: u64,
-    /// Accessed pages.
+    /// Bytes of which one is accessed at a time: a page; or all of which are, one after the other, in a visit.
+    reach: u64,
+    /// Accessed pages, or what is visited as a whole.
     pub(super) slots: u64,
     /// Accesses a second to each of them.
     pub(super) rate: f64,
@@ -58,6 +63,7 @@ pub(super) struct Piece {
     /// log2 of the nanoseconds of a cell.
     tick: u32,
     whole: Poisson,
+    short: OnceLock<Poisson>,
     key: u64,
 }
 
@@ -76,13 +82,22 @@ fn shape(rate: f64, slots: u64) -> (u32, u32) {
 impl Piece {
     /// `rate` accesses a second, over all of `range`; `key` tells its draws from all others'.
     pub(super) fn new(range: Range, every: u64, rate: f64, writes: f64, key: u64) -> Self {
-        let every = every.max(PAGE_SIZE);
+        Self::of(range, (every.max(PAGE_SIZE), PAGE_SIZE), rate, writes, key)
+    }
+
+    /// Likewise, in visits to `bytes` bytes each, which touch all of them.
+    pub(super) fn visits(range: Range, bytes: u64, rate: f64, writes: f64, key: u64) -> Self {
+        Self::of(range, (bytes, bytes), rate, writes, key)
+    }
+
+    fn of(range: Range, (every, reach): (u64, u64), rate: f64, writes: f64, key: u64) -> Self {
         let slots = range.bytes().div_ceil(every).max(1);
         let rate = (rate / slots as f64).min(FASTEST * 1e9);
         let (column, tick) = shape(rate, slots);
         let mean = |slots: u64| slots as f64 * rate * (1u64 << tick) as f64 / 1e9;
         let whole = Poisson::new(mean(1 << column));
-        Self { range, every, slots, rate, writes, column, tick, whole, key }
+        let short = OnceLock::new();
+        Self { range, every, reach, slots, rate, writes, column, tick, whole, short, key }
     }
 
     /// Accesses expected in `bytes` of it within `nanos`.
@@ -115,8 +130,7 @@ impl Piece {
         for column in first >> self.column..=last >> self.column {
             let base = column << self.column;
             let width = (self.slots - base).min(1 << self.column);
-            let short = (width < 1 << self.column).then(|| self.short(width));
-            let law = short.as_ref().unwrap_or(&self.whole);
+            let law = if width < 1 << self.column { self.short(width) } else { &self.whole };
             let key = draw(self.key, column);
             for cell in from >> self.tick..=(to - 1) >> self.tick {
                 let key = draw(key, cell);
@@ -128,9 +142,10 @@ impl Piece {
                         continue;
                     }
                     let bits = mix(bits);
-                    let at = self.address(slot, bits);
-                    if at >= start && at < end {
-                        visit(&Point { at, time, bits: mix(bits) })?;
+                    let (at, last) = self.touched(slot, bits);
+                    if at < end && last > start {
+                        let (at, end) = (at.max(start), last.min(end));
+                        visit(&Point { at, end, time, bits: mix(bits) })?;
                     }
                 }
             }
@@ -139,16 +154,27 @@ impl Piece {
     }
 
     /// Counts of the last cells of each time, which have fewer slots.
-    #[cold]
-    fn short(&self, width: u64) -> Poisson {
-        Poisson::new(width as f64 * self.rate * (1u64 << self.tick) as f64 / 1e9)
+    fn short(&self, width: u64) -> &Poisson {
+        let mean = || width as f64 * self.rate * (1u64 << self.tick) as f64 / 1e9;
+        self.short.get_or_init(|| Poisson::new(mean()))
     }
 
-    /// An address in the page of `slot`.
+    /// An address in the page of `slot`, or in all that is visited with it.
     pub(super) fn address(&self, slot: u64, bits: u64) -> u64 {
         let start = self.range.start + slot * self.every;
-        let bytes = PAGE_SIZE.min(self.range.end - start);
+        let bytes = self.reach.min(self.range.end - start);
         start + (((bits >> 32) * bytes) >> 32)
+    }
+
+    /// What an access to `slot` touches: a byte of its page, or all of a visit.
+    #[inline]
+    fn touched(&self, slot: u64, bits: u64) -> (u64, u64) {
+        if self.reach == PAGE_SIZE {
+            let at = self.address(slot, bits);
+            return (at, at + 1);
+        }
+        let start = self.range.start + slot * self.every;
+        (start, (start + self.reach).min(self.range.end))
     }
 }
 
@@ -195,6 +221,24 @@ mod tests {
         let mut pages = [0u32; 1000];
         points.iter().for_each(|point| pages[(point.at / PAGE_SIZE) as usize] += 1);
         assert!(pages.iter().all(|n| n.abs_diff(1000) < 190), "{pages:?}");
+    }
+
+    // Visits to 2 MiB: each page of one is young with the other 511, at the times of the visit.
+    #[test]
+    fn a_visit_touches_all_of_it() {
+        let bytes = 2 << 20;
+        let range = Range::new(SpaceId(0), 0, 10 * bytes);
+        let piece = Piece::visits(range, bytes, 200.0, 0.0, 9);
+        let times = |start: u64, end: u64| -> Vec<u64> {
+            all(&piece, (start, end), (0, SECOND)).iter().map(|point| point.time).collect()
+        };
+        let whole = times(3 * bytes, 4 * bytes);
+        assert!(!whole.is_empty() && whole.len() < 60, "20 a second: {whole:?}");
+        assert_eq!(times(3 * bytes, 3 * bytes + 1), whole);
+        assert_eq!(times(4 * bytes - PAGE_SIZE, 4 * bytes), whole);
+        let points = all(&piece, (3 * bytes + 5, 5 * bytes), (0, SECOND));
+        assert!(points.iter().all(|p| p.at >= 3 * bytes + 5 && p.end <= 5 * bytes && p.at < p.end));
+        assert_eq!(points.len(), times(3 * bytes, 5 * bytes).len());
     }
 
     proptest! {

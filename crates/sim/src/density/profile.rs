@@ -1,10 +1,10 @@
 //! The accesses of one segment of a workload: its densities as point processes, split into those
 //! that walk and those that hit the TLB.
 
-use tierscope_core::{Level, Range, SpaceId};
+use tierscope_core::{Level, PAGE_SIZE, Range, SpaceId};
 use tierscope_workloads::{Density, Segment, Workload};
 
-use super::Config;
+use super::config::{Config, VALUES};
 use super::hash::draw;
 use super::hits::{Caches, Hits, Use};
 use super::piece::Piece;
@@ -46,6 +46,8 @@ pub(super) struct Profile {
     pub(super) layers: Vec<Vec<Strand>>,
 }
 
+/// Bytes from one access of a visit to the next.
+const LINE: u64 = 64;
 /// Processes with fewer accesses a second than this are left out: one in three million years.
 const NEVER: f64 = 1e-14;
 
@@ -59,14 +61,14 @@ impl Profile {
         (begin, rate): (u64, f64),
     ) -> Self {
         let densities = workload.densities(segment);
-        let layers = layered(&densities, bases);
+        let layers = layered(&densities, bases, &visited(config, workload));
         let residency = Residency::new(config, &layers, rate);
         let uses: Vec<Use> =
             layers.iter().flatten().map(|placed| residency.used(placed, rate)).collect();
         let caches = Caches::new(&config.hardware, &uses);
         let mut number = 0;
         let mut strand = |placed: &Placed| {
-            let (density, range) = *placed;
+            let Placed { density, range, visit } = *placed;
             let each = &uses[number];
             number += 1;
             let key = draw(draw(config.seed, begin), number as u64);
@@ -74,8 +76,13 @@ impl Profile {
             let walking = residency.late(placed, rate);
             let part = |share: f64, salt: u64| {
                 let rate = visits * share;
-                (rate > NEVER).then(|| {
-                    Piece::new(range, density.every, rate, density.writes, draw(key, salt))
+                let key = draw(key, salt);
+                (rate > NEVER).then(|| match visit {
+                    None => Piece::new(range, density.every, rate, density.writes, key),
+                    Some(bytes) => {
+                        let visits = rate * PAGE_SIZE as f64 / bytes as f64;
+                        Piece::visits(range, bytes, visits, density.writes, key)
+                    }
                 })
             };
             Strand {
@@ -104,30 +111,50 @@ impl Profile {
     }
 }
 
-type Placed = (Density, Range);
+/// A density with its addresses.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    density: Density,
+    range: Range,
+    /// Bytes that are accessed one after the other, if not one here and one there.
+    visit: Option<u64>,
+}
+
+/// Of each area, the bytes of a visit.
+fn visited(config: &Config, workload: &Workload) -> Vec<Option<u64>> {
+    let of = |area: &tierscope_workloads::description::Area| {
+        config.visit.filter(|bytes| area.bytes / bytes >= VALUES)
+    };
+    workload.areas.iter().map(of).collect()
+}
 
 /// Densities with their addresses, cut into lists that ascend.
-fn layered(densities: &[Density], bases: &[u64]) -> Vec<Vec<Placed>> {
+fn layered(densities: &[Density], bases: &[u64], visits: &[Option<u64>]) -> Vec<Vec<Placed>> {
     let mut layers: Vec<Vec<Placed>> = Vec::new();
     for density in densities.iter().filter(|density| density.weight > 0.0) {
         let range = density.part.at(bases, SpaceId(0));
+        let mut placed = Placed { density: *density, range, visit: None };
+        if let (Some(bytes), None) = (visits[density.part.area], density.stride) {
+            placed.visit = Some(bytes.min(range.bytes()));
+            placed.density.stride = Some(LINE);
+        }
         match layers.last_mut() {
-            Some(layer) if layer.last().is_some_and(|(_, last)| last.end <= range.start) => {
-                layer.push((*density, range));
+            Some(layer) if layer.last().is_some_and(|last| last.range.end <= range.start) => {
+                layer.push(placed);
             }
-            _ => layers.push(vec![(*density, range)]),
+            _ => layers.push(vec![placed]),
         }
     }
     layers
 }
 
-fn pages((density, range): &Placed) -> f64 {
+fn pages(Placed { density, range, .. }: &Placed) -> f64 {
     range.bytes().div_ceil(density.every).max(1) as f64
 }
 
 /// Times a second that accesses turn to one of the pages.
-fn visits((density, _): &Placed, rate: f64) -> f64 {
-    density.weight * rate / Use::run(density.stride)
+fn visits(placed: &Placed, rate: f64) -> f64 {
+    placed.density.weight * rate / Use::run(placed.density.stride)
 }
 
 /// Characteristic times of the TLBs and of the paging-structure caches in a segment.
@@ -167,9 +194,9 @@ impl Residency {
             let mut sum = 0.0;
             let mut sums = Vec::with_capacity(2 * layer.len());
             for placed in layer {
-                sums.push((placed.1.start, sum));
+                sums.push((placed.range.start, sum));
                 sum += visits(placed, rate) * residency.walking(placed, rate);
-                sums.push((placed.1.end, sum));
+                sums.push((placed.range.end, sum));
             }
             residency.sums.push(sums);
         }
@@ -188,7 +215,7 @@ impl Residency {
     /// others: a TLB holds all of them or none.
     fn missing(&self, placed: &Placed, rate: f64, (tlb, flush): (f64, f64)) -> f64 {
         let each = visits(placed, rate) / pages(placed) / self.cores;
-        if placed.0.stride.is_some() && each * tlb < 1.0 {
+        if placed.density.stride.is_some() && each * tlb < 1.0 {
             return 1.0;
         }
         seen(each, tlb, flush)
@@ -206,7 +233,7 @@ impl Residency {
 
     /// The accesses to a range as caches see them.
     fn used(&self, placed: &Placed, rate: f64) -> Use {
-        let (density, range) = placed;
+        let Placed { density, range, .. } = placed;
         let turns = 1.0 / Use::run(density.stride);
         let walks = turns * self.walking(placed, rate);
         let second = turns * self.missing(placed, rate, (self.tlb[0], self.flush[0])) - walks;
@@ -244,7 +271,9 @@ impl Residency {
         let mut edges: Vec<u64> = layers
             .iter()
             .flatten()
-            .flat_map(|(_, range)| [range.start >> level.shift(), (range.end - 1) >> level.shift()])
+            .flat_map(|Placed { range, .. }| {
+                [range.start >> level.shift(), (range.end - 1) >> level.shift()]
+            })
             .flat_map(|entry| [entry, entry + 1])
             .collect();
         edges.sort_unstable();
@@ -259,7 +288,7 @@ impl Residency {
     /// Share of the walks of a density that load the entry of each level: where a lower level's cache
     /// answers, the levels above are not read. Told for the middle of its range; with those that come
     /// first after all was forgotten, or without.
-    fn loads(&self, (density, range): &Placed, forgets: bool) -> [f64; 6] {
+    fn loads(&self, Placed { density, range, visit }: &Placed, forgets: bool) -> [f64; 6] {
         let mut loads = [1.0; 6];
         let flush = if forgets { self.flush[1] } else { f64::INFINITY };
         for level in (2..=5).filter_map(Level::new) {
@@ -268,6 +297,11 @@ impl Residency {
             let held = self.held[number];
             let own = match density.stride {
                 _ if held == 0.0 => 1.0,
+                // Of a visit it counts whether the entry is loaded at all, wherever in it.
+                Some(_) if let (Some(bytes), false) = (visit, forgets) => {
+                    let walks = level.entry_bytes().min(*bytes) / PAGE_SIZE;
+                    seen(self.through(start, level) / walks as f64, held, flush)
+                }
                 // A sweep turns to the next entry when it is through with one.
                 Some(_) => (density.every as f64 / level.entry_bytes() as f64).min(1.0),
                 None => seen(self.through(start, level), held, flush),

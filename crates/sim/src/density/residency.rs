@@ -35,16 +35,32 @@ pub(super) fn characteristic_time(groups: &[Group], capacity: f64) -> f64 {
     if total <= capacity {
         return f64::INFINITY;
     }
-    let used = |time: f64| -> f64 {
-        groups.iter().map(|group| group.count * -(-group.rate * time).exp_m1()).sum()
+    // Entries used within a time, and how many more there are for a little more of it. The former grows
+    // ever slower: tangents meet the capacity too early, nearer each time.
+    let used = |time: f64| {
+        groups.iter().fold([0.0, 0.0], |[used, more], group| {
+            let rest = (-group.rate * time).exp();
+            let part = -(-group.rate * time).exp_m1();
+            [used + group.count * part, more + group.count * group.rate * rest]
+        })
     };
-    let (mut low, mut high) = (1e-12, 1e12);
-    for _ in 0..100 {
-        let middle = f64::sqrt(low * high);
-        if used(middle) < capacity { low = middle } else { high = middle }
+    let mut time = LEAST;
+    for _ in 0..TANGENTS {
+        let [used, more] = used(time);
+        let ahead = (capacity - used) / more;
+        if !(ahead > time * 1e-12 && time < MOST) {
+            break;
+        }
+        time = (time + ahead).min(MOST);
     }
-    high
+    time
 }
+
+/// Bounds of characteristic times, in seconds: nothing is used as often, or looked at as long.
+const LEAST: f64 = 1e-12;
+const MOST: f64 = 1e12;
+/// Tangents until it is surely found.
+const TANGENTS: usize = 200;
 
 /// Share of the uses of an entry that a cache does not hide: those that come later than `held`
 /// seconds after the one before, or first after a flush. `flush` is the seconds between flushes,
@@ -68,6 +84,7 @@ pub(super) fn seen(rate: f64, held: f64, flush: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     // Four entries alike in a cache of two: half of them are held, 1 - exp(-t) = 1/2.
     #[test]
@@ -75,6 +92,31 @@ mod tests {
         let time = characteristic_time(&[Group { count: 4.0, rate: 1.0 }], 2.0);
         assert!((time - 2f64.ln()).abs() < 1e-6, "{time}");
         assert!((seen(1.0, time, f64::INFINITY) - 0.5).abs() < 1e-6);
+    }
+
+    proptest! {
+        // Held against halving the interval, over twenty decades of rates.
+        #[test]
+        fn tangents_find_what_halving_finds(
+            groups in prop::collection::vec((1.0f64..1e6, -10.0f64..10.0), 1..20),
+            share in 0.001f64..0.999,
+        ) {
+            let group = |(count, decade): &(f64, f64)| Group { count: *count, rate: 10f64.powf(*decade) };
+            let groups: Vec<Group> = groups.iter().map(group).collect();
+            let capacity = groups.iter().map(|group| group.count).sum::<f64>() * share;
+            let used = |time: f64| -> f64 {
+                groups.iter().map(|group| group.count * -(-group.rate * time).exp_m1()).sum()
+            };
+            let (mut low, mut high) = (LEAST, MOST);
+            for _ in 0..100 {
+                let middle = f64::sqrt(low * high);
+                if used(middle) < capacity { low = middle } else { high = middle }
+            }
+            let time = characteristic_time(&groups, capacity);
+            // Where hardly anything more comes into use, rounding decides when.
+            let alike = (used(time) / capacity - 1.0).abs() < 1e-9;
+            prop_assert!((time / high - 1.0).abs() < 1e-6 || alike, "{time} {high}");
+        }
     }
 
     #[test]

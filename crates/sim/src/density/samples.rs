@@ -5,7 +5,7 @@ use tierscope_core::{Access, Addr, Lost, Sample, Samples, Time};
 use super::Config;
 use super::hash::{draw, unit};
 use super::machine::Machine;
-use super::profile::Profile;
+use super::profile::{Profile, Strand};
 use super::world::SPACE;
 use crate::config::{Event, Period, Sampling};
 
@@ -46,16 +46,51 @@ impl Sampler {
 
 /// The accesses of a profile that an event counts, for drawing.
 struct Urn<'a> {
-    profile: &'a Profile,
-    /// Of each strand, layer by layer: events a second of it and all before.
+    /// Layer by layer.
+    strands: Vec<&'a Strand>,
+    sums: Sums,
+}
+
+/// Shares of a whole, and who has them: a lottery's table.
+struct Sums {
+    /// Of each part: its size and that of all before.
     below: Vec<f64>,
+    /// Where to look first: of as many equal shares as there are parts, the part that each begins in.
+    hints: Vec<usize>,
+}
+
+impl Sums {
+    fn new(below: Vec<f64>) -> Self {
+        let each = below.last().copied().unwrap_or(0.0) / below.len().max(1) as f64;
+        let hint = |number| below.partition_point(|below| *below <= number as f64 * each);
+        Self { hints: (0..below.len()).map(hint).collect(), below }
+    }
+
+    fn whole(&self) -> f64 {
+        self.below.last().copied().unwrap_or(0.0)
+    }
+
+    /// The part that a share of the whole, 0..1, falls on.
+    #[inline]
+    fn part(&self, share: f64) -> usize {
+        let (at, last) = (share * self.whole(), self.below.len() - 1);
+        let mut part = self.hints[((share * self.hints.len() as f64) as usize).min(last)].min(last);
+        // Rounding may put the hint one too far.
+        while part > 0 && self.below[part - 1] > at {
+            part -= 1;
+        }
+        while part < last && self.below[part] <= at {
+            part += 1;
+        }
+        part
+    }
 }
 
 impl<'a> Urn<'a> {
     fn new(profile: &'a Profile, event: Event) -> Self {
         let mut sum = 0.0;
-        let strands = profile.layers.iter().flatten();
-        let below = strands.map(|strand| {
+        let strands: Vec<&Strand> = profile.layers.iter().flatten().collect();
+        let below = strands.iter().map(|strand| {
             let share = match event {
                 Event::Stores => strand.writes,
                 Event::Loads => 1.0 - strand.writes,
@@ -66,18 +101,17 @@ impl<'a> Urn<'a> {
             sum += if comes { strand.rate * share } else { 0.0 };
             sum
         });
-        Self { profile, below: below.collect() }
+        let sums = Sums::new(below.collect());
+        Self { strands, sums }
     }
 
     fn rate(&self) -> f64 {
-        self.below.last().copied().unwrap_or(0.0)
+        self.sums.whole()
     }
 
     /// An address, and whether memory answered it.
     fn draw(&self, key: u64, event: Event) -> (u64, bool) {
-        let at = unit(draw(key, 0)) * self.rate();
-        let index = self.below.partition_point(|below| *below <= at).min(self.below.len() - 1);
-        let strand = self.profile.layers.iter().flatten().nth(index).expect("as many as sums");
+        let strand = self.strands[self.sums.part(unit(draw(key, 0)))];
         let piece = strand.pieces().next().expect("a strand has accesses");
         let slot = ((u128::from(draw(key, 1)) * u128::from(piece.slots)) >> 64) as u64;
         let missed = event == Event::LoadMisses || unit(draw(key, 3)) < strand.hits_of.misses();
@@ -98,6 +132,7 @@ impl Machine {
             let to = profile.end.min(self.now.0);
             sampler.drawn[index] = to;
             let urn = Urn::new(&profile, event);
+            let places = self.world.places.index();
             let rate = sampler.rate(urn.rate());
             if rate <= 0.0 {
                 continue;
@@ -117,7 +152,7 @@ impl Machine {
                 let time = Time(((number as f64 * pause) as u64).clamp(from, to - 1));
                 let access = if event == Event::Stores { Access::Store } else { Access::Load };
                 let (at, missed) = urn.draw(key, event);
-                let tier = if missed { self.world.places.tier_of(at) } else { None };
+                let tier = if missed { places.tier_of(at) } else { None };
                 let core = (number % sampler.cores) as u32;
                 out.push(Sample { time, at: Addr { space: SPACE, at }, access, core, tier });
             }
@@ -145,5 +180,28 @@ impl Samples for Machine {
         self.spend(reading);
         self.sampler = Some(sampler);
         Lost(lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        // The same part as by halving, of parts some of which are empty.
+        #[test]
+        fn parts_come_by_their_shares(parts in prop::collection::vec(0u32..5, 1..40), share in 0.0f64..1.0) {
+            let sum = |sum: &mut f64, part: &u32| {
+                *sum += f64::from(*part) / 7.0;
+                Some(*sum)
+            };
+            let below: Vec<f64> = parts.iter().scan(0.0, sum).collect();
+            let sums = Sums::new(below.clone());
+            let at = share * sums.whole();
+            let wanted = below.partition_point(|below| *below <= at).min(below.len() - 1);
+            prop_assert_eq!(sums.part(share), wanted);
+        }
     }
 }

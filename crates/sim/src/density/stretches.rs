@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use tierscope_core::metrics::moves::{Moved, is_ping_pong};
-use tierscope_core::{PAGE_SHIFT, Range, RangeSet, Time};
+use tierscope_core::{PAGE_SHIFT, Range, Time};
 
 use super::places::Part;
 use super::world::SPACE;
@@ -100,15 +100,17 @@ impl Stretches {
         let Some(truth) = &mut self.truth else { return 0.0 };
         let touched = seen.since(stretch.time, || truth.touched(stretch.time, now));
         let range = Range::new(SPACE, from << PAGE_SHIFT, stretch.end << PAGE_SHIFT);
-        let here: RangeSet = std::iter::once(range).collect();
-        touched.bytes_in(&here) as f64 / range.bytes() as f64
+        touched.bytes_within(&range) as f64 / range.bytes() as f64
     }
 
     /// The sums, as if the run ended now.
     pub(super) fn account(&self, now: Time) -> Moved {
-        let mut ended = self.clone();
+        let mut ended = Self { known: BTreeMap::new(), ..self.clone() };
         let mut seen = Seen::default();
-        for (from, stretch) in &self.known {
+        // Those that moved together one after the other: what was touched since is worked out once for all.
+        let mut known: Vec<(u64, Stretch)> = self.known.iter().map(|(at, of)| (*at, *of)).collect();
+        known.sort_by_key(|(_, stretch)| stretch.time);
+        for (from, stretch) in &known {
             ended.close((*from, stretch), now, &mut seen);
         }
         let [reaccessed, wasted, ping_pong] =

@@ -27,10 +27,15 @@ pub(super) const SPACE: SpaceId = SpaceId(0);
 const ALIGNED: u64 = 2 << 20;
 /// Between areas is at least this.
 const APART: u64 = 1 << 30;
-/// Profiles kept at a time.
+/// Profiles kept at a time, at least; and the strands that all of those kept may have beyond that.
 const KEPT: usize = 64;
-/// Rates that differ by less are alike: one world goes on.
-const ALIKE: f64 = 0.01;
+const KEPT_STRANDS: usize = 1 << 18;
+/// Rates that differ by less are alike: one world goes on. Bits are drawn that much too often or too seldom
+/// at worst, a fraction of what a frequency out of 40 samples can tell; how far the target comes is worked out
+/// without that.
+const ALIKE: f64 = 0.03;
+/// Rates are worked out this closely.
+const SOLVED: f64 = 1e-3;
 /// How often rate and walks are worked out from one another, at most.
 const ROUNDS: usize = 8;
 /// Accesses a second from which that begins.
@@ -46,6 +51,8 @@ pub(super) struct World {
     /// What is ever accessed; the rest stays as it is.
     pub(super) ever: RangeSet,
     profiles: BTreeMap<u64, Arc<Profile>>,
+    /// Of these, the one that was asked for last.
+    last: Option<Arc<Profile>>,
     /// Accesses a second from a time on: where a segment begins, and where pages moved.
     paces: BTreeMap<u64, f64>,
     /// Where memory lies.
@@ -78,13 +85,19 @@ impl World {
         let marks = Watermarks::of_tiers(tiers, 0, config.watermark_scale, config.min_free_kib);
         Ok(Self {
             places: Places::new(tiers, &marks, &config.placement, &mappings)?,
-            cycle: Loop::new(&config.hardware, f64::from(config.cores), config.overlap),
+            cycle: Loop::new(
+                &config.hardware,
+                f64::from(config.cores),
+                config.overlap,
+                config.pause.as_nanos() as f64,
+            ),
             config: config.clone(),
             workload: workload.clone(),
             bases,
             mappings,
             ever,
             profiles: BTreeMap::new(),
+            last: None,
             paces: BTreeMap::new(),
         })
     }
@@ -101,9 +114,15 @@ impl World {
 
     /// The accesses at a time.
     pub(super) fn profile_at(&mut self, time: u64) -> Arc<Profile> {
+        if let Some(last) = &self.last
+            && (last.begin..last.end).contains(&time)
+        {
+            return Arc::clone(last);
+        }
         if let Some((_, known)) = self.profiles.range(..=time).next_back()
             && time < known.end
         {
+            self.last = Some(Arc::clone(known));
             return Arc::clone(known);
         }
         let segment = self.workload.segment_at(Duration::from_nanos(time));
@@ -125,7 +144,8 @@ impl World {
     }
 
     fn keep(&mut self, profile: Profile) -> Arc<Profile> {
-        if self.profiles.len() >= KEPT {
+        let strands = profile.layers.iter().map(Vec::len).sum::<usize>().max(1);
+        if self.profiles.len() >= KEPT.max(KEPT_STRANDS / strands) {
             self.profiles.pop_first();
         }
         let (begin, profile) = (profile.begin, Arc::new(profile));
@@ -150,7 +170,7 @@ impl World {
         let mut profile = self.profile(segment, begin, rate);
         for _ in 0..ROUNDS {
             let solved = self.flow(&profile, 0.0, &[[0.0; TIERS]; 2]).rate;
-            if (solved / rate - 1.0).abs() < ALIKE / 10.0 {
+            if (solved / rate - 1.0).abs() < SOLVED {
                 break;
             }
             rate = solved;
@@ -181,6 +201,7 @@ impl World {
             return;
         }
         self.profiles.remove(&begin);
+        self.last = None;
         Arc::make_mut(&mut profile).end = now;
         self.profiles.insert(begin, profile);
         self.paces.insert(now, rate);
@@ -257,24 +278,8 @@ impl World {
         kind: Kind,
         mut counts: impl FnMut(&Strand, &Point) -> bool,
     ) -> bool {
-        let found = self.profiles(times, |profile, times| {
-            for strand in profile.overlapping(entry) {
-                let piece = match kind {
-                    Kind::Walks => &strand.walks,
-                    Kind::Hits => &strand.hits,
-                };
-                let Some(piece) = piece else { continue };
-                piece.points((entry.start, entry.end), times, |point| {
-                    if counts(strand, point) {
-                        ControlFlow::Break(())
-                    } else {
-                        ControlFlow::Continue(())
-                    }
-                })?;
-            }
-            ControlFlow::Continue(())
-        });
-        found.is_break()
+        self.profiles(times, |profile, times| profile.any(entry, times, kind, &mut counts))
+            .is_break()
     }
 
     /// When translations are forgotten after a time. Flushes come in the middle of their periods, so
@@ -324,6 +329,33 @@ fn nanos(every: Duration) -> u64 {
 enum Kind {
     Walks,
     Hits,
+}
+
+impl Profile {
+    /// Breaks at the first access of that kind to the entry within `times` that counts.
+    fn any(
+        &self,
+        entry: Range,
+        times: (u64, u64),
+        kind: Kind,
+        counts: &mut impl FnMut(&Strand, &Point) -> bool,
+    ) -> ControlFlow<()> {
+        for strand in self.overlapping(entry) {
+            let piece = match kind {
+                Kind::Walks => &strand.walks,
+                Kind::Hits => &strand.hits,
+            };
+            let Some(piece) = piece else { continue };
+            piece.points((entry.start, entry.end), times, |point| {
+                if counts(strand, point) {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            })?;
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 impl Strand {

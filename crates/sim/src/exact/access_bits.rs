@@ -98,7 +98,7 @@ fn judge(os: &mut Os, probe: &Probe) -> Judged {
     }
     os.tables.looks_at(found.address);
     let young = found.entry & ACCESSED != 0;
-    if young && probe.op == ProbeOp::TestAndClear {
+    if young && probe.op != ProbeOp::Test {
         os.tables.put(found.address, found.entry & !ACCESSED);
     }
     let kind = match (found.is_leaf(), found.level) {

@@ -227,6 +227,10 @@ impl File {
         config.placement = processes[0].placement.clone();
         config.overlap = processes[0].overlap;
         config.huge = processes[0].pages == PageSize::M2;
+        config.visit = density.visit.as_ref().map(|text| of(text, parse_bytes)).transpose()?;
+        if let Some(text) = &density.pause {
+            config.pause = of(text, parse_time)?;
+        }
         config.start = density.start.unwrap_or(config.start);
         config.swap = density.swap;
         Ok(config)

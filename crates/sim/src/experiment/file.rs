@@ -133,6 +133,8 @@ pub(super) struct Exact {
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(super) struct Density {
     pub(super) rate: Option<f64>,
+    pub(super) visit: Option<Spanned<String>>,
+    pub(super) pause: Option<Spanned<String>>,
     pub(super) start: Option<Start>,
     pub(super) swap: Option<Swap>,
 }

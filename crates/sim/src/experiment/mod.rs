@@ -58,6 +58,8 @@
 //!
 //! [simulation.density]
 //! rate = 3000000                # accesses a second where a workload does not say
+//! visit = "2MB"                 # a value, all of which is read at once, where accesses to values look random
+//! pause = "14us"                # what a thread does beside, for each access
 //! start = "cleared"             # or "young": how entries are found
 //!
 //! [simulation.sampling]

@@ -1,0 +1,268 @@
+//! Whether pages that were accessed more than once are accessed more later than those accessed once: figure 2
+//! of the MULTI-CLOCK paper, of stand-ins. Time is cut into windows; pages are told apart by their accesses in
+//! one, and followed through the next. Accesses to some pages are drawn from the densities of a description.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tierscope_core::{PAGE_SIZE, Result, Rng};
+use tierscope_sim::experiment::{place as at_place, read};
+use tierscope_workloads::generate::from_spec;
+use tierscope_workloads::{Density, Workload};
+use toml::Spanned;
+
+use super::verdict::Verdict;
+use crate::units;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    look: Look,
+    claim: Claim,
+}
+
+/// What is looked at.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Look {
+    name: String,
+    about: String,
+    source: String,
+    workloads: Vec<Spanned<String>>,
+    /// Accesses a second.
+    rate: u32,
+    /// Pages followed.
+    pages: u32,
+    /// How long a window is.
+    window: Spanned<String>,
+    /// Pairs of windows.
+    windows: u32,
+    seed: u64,
+}
+
+/// What the paper says of it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Claim {
+    paper: String,
+    says: String,
+    /// Accesses in the next window of those accessed more than once, over those accessed once: at least this,
+    /// of each workload.
+    least: f64,
+    reason: Option<String>,
+}
+
+/// Pages of a kind, and their accesses in the next window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Later {
+    pages: u64,
+    accesses: u64,
+}
+
+impl Later {
+    fn mean(self) -> Option<f64> {
+        (self.pages > 0).then(|| self.accesses as f64 / self.pages as f64)
+    }
+}
+
+/// What becomes of pages accessed once, and of those accessed more than once.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Followed {
+    once: Later,
+    more: Later,
+}
+
+impl Followed {
+    fn note(&mut self, before: u64, after: u64) {
+        let kind = match before {
+            0 => return,
+            1 => &mut self.once,
+            _ => &mut self.more,
+        };
+        kind.pages += 1;
+        kind.accesses += after;
+    }
+
+    fn ratio(self) -> Option<f64> {
+        Some(self.more.mean()? / self.once.mean().filter(|mean| *mean > 0.0)?)
+    }
+}
+
+/// Accesses of each page within a window, expected.
+fn expected(workload: &Workload, pages: &[(usize, u64)], from: Duration, to: Duration) -> Vec<f64> {
+    let mut sums = vec![0.0; pages.len()];
+    let mut at = from;
+    while at < to {
+        let segment = workload.segment_at(at);
+        let end = segment.end.min(to);
+        let mut by_place: BTreeMap<(usize, u64), Vec<Density>> = BTreeMap::new();
+        for density in workload.densities(&segment).into_iter().filter(|d| d.weight > 0.0) {
+            by_place.entry((density.part.area, density.part.from)).or_default().push(density);
+        }
+        for (sum, page) in sums.iter_mut().zip(pages) {
+            let over = by_place.range(..=*page).rev().take_while(|((area, _), _)| *area == page.0);
+            let holds = |d: &&Density| (d.part.from..d.part.from + d.part.bytes).contains(&page.1);
+            for density in over.flat_map(|(_, list)| list).filter(holds) {
+                let count = density.part.bytes.div_ceil(density.every).max(1);
+                *sum += (end - at).as_secs_f64() * density.weight / count as f64;
+            }
+        }
+        at = end.max(at + Duration::from_nanos(1));
+    }
+    sums
+}
+
+/// A count by Poisson's law: how many exponential pauses fit into the mean, thirty at a time.
+fn poisson(rng: &mut Rng, mut mean: f64) -> u64 {
+    const PART: f64 = 30.0;
+    let mut count = 0;
+    while mean > 0.0 {
+        let floor = (-mean.min(PART)).exp();
+        let mut product = unit(rng);
+        while product > floor {
+            count += 1;
+            product *= unit(rng);
+        }
+        mean -= PART;
+    }
+    count
+}
+
+fn unit(rng: &mut Rng) -> f64 {
+    (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Follows pages of a workload.
+fn follow(workload: &Workload, look: &Look, window: Duration) -> Followed {
+    let mut rng = Rng::seeded(look.seed);
+    let all: u64 = workload.areas.iter().map(|area| area.bytes / PAGE_SIZE).sum();
+    let page = |rng: &mut Rng| {
+        let mut left = rng.below(all.max(1));
+        let mut areas = workload.areas.iter().enumerate();
+        let found = areas.find_map(|(number, area)| {
+            let pages = area.bytes / PAGE_SIZE;
+            if left < pages {
+                return Some((number, left * PAGE_SIZE));
+            }
+            left -= pages;
+            None
+        });
+        found.unwrap_or_default()
+    };
+    let pages: Vec<(usize, u64)> = (0..look.pages).map(|_| page(&mut rng)).collect();
+    let mut followed = Followed::default();
+    let mut before: Option<Vec<u64>> = None;
+    for number in 0..=look.windows {
+        let means = expected(workload, &pages, window * number, window * (number + 1));
+        let counts: Vec<u64> =
+            means.iter().map(|mean| poisson(&mut rng, mean * f64::from(look.rate))).collect();
+        for (before, after) in before.iter().flatten().zip(&counts) {
+            followed.note(*before, *after);
+        }
+        before = Some(counts);
+    }
+    followed
+}
+
+/// Looks, and writes the section.
+///
+/// # Errors
+/// The text is wrong: line and column.
+pub(super) fn section(name: &str, text: &str) -> Result<String> {
+    let Text { look, claim } = read(name, text)?;
+    let bad = |offset: usize, what: String| at_place(name, text, offset, what);
+    let window = units::duration(look.window.get_ref());
+    let window = window.map_err(|what| bad(look.window.span().start, what))?;
+    let mut rows = String::new();
+    let mut least: Option<f64> = Some(f64::INFINITY);
+    for spec in &look.workloads {
+        let workload = from_spec(spec.get_ref());
+        let workload = workload.map_err(|e| bad(spec.span().start, e.to_string()))?;
+        let followed = follow(&workload, &look, window);
+        let mean = |later: Later| later.mean().map_or("–".into(), |mean| format!("{mean:.2}"));
+        let ratio = followed.ratio();
+        least = least.zip(ratio).map(|(least, ratio)| least.min(ratio));
+        // Writing to a string does not fail, here and below.
+        let _ = writeln!(
+            rows,
+            "| {} | {} | {} | {} | {} | {} |",
+            workload.name,
+            followed.once.pages,
+            mean(followed.once),
+            followed.more.pages,
+            mean(followed.more),
+            ratio.map_or("–".into(), |ratio| format!("{ratio:.1}")),
+        );
+    }
+    let verdict = match least {
+        None => Verdict::NotTestable,
+        Some(least) if least >= claim.least => Verdict::Reproduced,
+        Some(least) if least > 1.0 => Verdict::DirectionOnly,
+        Some(_) => Verdict::NotReproduced,
+    };
+    let reason = claim.reason.map_or(String::new(), |reason| format!(": {reason}"));
+    Ok(format!(
+        "## {}\n{}. Drawn from densities, {} pages, {} accesses a second, {} pairs of windows of {window:?}, seed {}.\nSource: {}.\n\
+         Command: `tierscope reproduce {}`\n\n\
+         | stand-in | accessed once | in the next window, mean | more than once | in the next window, mean | ratio |\n\
+         |---|---|---|---|---|---|\n{rows}\n\
+         | claim | figure | paper | ours | verdict |\n|---|---|---|---|---|\n\
+         | {} ({}) | the least ratio | ≥ {} | {} | {}{reason} |\n",
+        look.name,
+        look.about,
+        look.pages,
+        look.rate,
+        look.windows,
+        look.seed,
+        look.source,
+        look.name,
+        claim.says,
+        claim.paper,
+        claim.least,
+        least.map_or("none".into(), |least| format!("{least:.3}")),
+        verdict.name(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // 100 pages of which 10 take nine tenths: 0.09 of the accesses each, and 0.1 / 100 besides.
+    #[test]
+    fn what_is_expected_of_a_page() {
+        let spec = "contiguous:space=409600B,hot=40960B,share=0.9,rate=1000";
+        let workload = from_spec(spec).expect("it is one");
+        let hot = workload.hot(&workload.segment_at(Duration::ZERO))[0].from;
+        let cold = if hot > 0 { 0 } else { 409_600 - PAGE_SIZE };
+        let of = |seconds: u64| {
+            let to = Duration::from_secs(seconds);
+            expected(&workload, &[(0, hot), (0, cold)], Duration::ZERO, to)
+        };
+        let [one, two] = [of(1), of(2)];
+        assert!((one[0] / 0.091 - 1.0).abs() < 0.02 && one[1] < 0.0012, "{one:?}");
+        assert!((two[0] / one[0] - 2.0).abs() < 1e-9);
+    }
+
+    // Of 10,000 draws of mean 50: 50 ± 0.07; and none of mean 0.
+    #[test]
+    fn counts_have_their_mean() {
+        let mut rng = Rng::seeded(1);
+        let sum: u64 = (0..10_000).map(|_| poisson(&mut rng, 50.0)).sum();
+        assert!(sum.abs_diff(500_000) < 4000, "{sum}");
+        assert_eq!(poisson(&mut rng, 0.0), 0);
+    }
+
+    #[test]
+    fn pages_are_told_apart_by_the_window_before() {
+        let mut followed = Followed::default();
+        for (before, after) in [(0, 9), (1, 2), (1, 0), (2, 3), (7, 5)] {
+            followed.note(before, after);
+        }
+        assert_eq!(followed.once, Later { pages: 2, accesses: 2 });
+        assert_eq!(followed.ratio(), Some(4.0));
+        assert_eq!(Followed::default().ratio(), None);
+    }
+}
