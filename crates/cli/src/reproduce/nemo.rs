@@ -526,6 +526,8 @@ mod tests {
             promoted_bytes: 0,
             demoted_bytes: 0,
             reaccessed_bytes: None,
+            resident_bytes: None,
+            refaulted_bytes: None,
         }
     }
 
