@@ -186,7 +186,8 @@ fn ctrl_c_leaves_a_whole_capture() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("long.toml");
     let text = fs::read_to_string(experiment(dir.path(), "4K")).unwrap();
-    let text = text.replace("time = \"1s\"", "time = \"3600s\"").replace("updates=1", "updates=1000000");
+    let text =
+        text.replace("time = \"1s\"", "time = \"3600s\"").replace("updates=1", "updates=1000000");
     fs::write(&file, text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tierscope"));
     let out = dir.path().join("out");
