@@ -16,13 +16,15 @@ use crate::tlb::model::Model;
 /// Accesses of a program that are looked at.
 const ACCESSES: u64 = 1 << 24;
 const SETS: u32 = 64;
+/// What a program of a few GiB from 4 GiB on reaches, and more.
+const ADDRESS_BITS: u32 = 42;
 const WAYS: u32 = 8;
 
 /// The ratio; `None` for a program that cannot be described, or that replaces nothing.
 pub(super) fn misses_over_replacements(work: &Work, hardware: &Machine) -> Result<Option<f64>> {
     let Some(workload) = work.described() else { return Ok(None) };
     let mut model = Model::new(hardware, None)?;
-    let mut lines = Cache::new(&first_level(hardware), hardware.processor.physical_bits)?;
+    let mut lines = Cache::new(&first_level(hardware), ADDRESS_BITS)?;
     let bases = bases(work);
     let mut stream = Stream::new(&Arc::new(Program::new(&workload)), &bases, 1, 0, 1);
     let mut touches = vec![Touch::default(); 4096];
