@@ -65,7 +65,8 @@ fn simulated_memory_is_given_back_and_told_over_time() {
     for outcome in report["outcomes"].as_array().unwrap() {
         let mib = |value: &Value| value.as_f64().unwrap() / f64::from(1 << 20);
         let rows = outcome["rows"].as_array().unwrap();
-        let [first, last] = [&rows[0], &rows[rows.len() - 1]].map(|row| mib(&row["resident_bytes"]));
+        let [first, last] =
+            [&rows[0], &rows[rows.len() - 1]].map(|row| mib(&row["resident_bytes"]));
         assert!(first > 63.0 && last < 16.0, "{first} MiB, then {last}: {outcome}");
         assert!(mib(&outcome["moves"]["reclaimed_bytes"]) > 48.0);
         assert!(mib(&outcome["moves"]["refaulted_bytes"]) < 1.0);
