@@ -62,7 +62,6 @@ impl Machine {
 
     /// Time goes on to `to`, and pages move meanwhile.
     pub(super) fn pass(&mut self, to: u64) {
-        self.look_for_refaults();
         while self.now.0 < to && self.moves.is_busy() {
             self.settle();
             let end = to.min(self.now.0 + SLICE);
@@ -70,11 +69,13 @@ impl Machine {
             let seconds = (end - self.now.0) as f64 / 1e9;
             self.now = Time(end);
             self.carry(moved.map(|way| way.map(|lines| lines as f64 / seconds)));
+            self.look_for_refaults();
         }
         if self.moves.lines != [[0.0; TIERS]; 2] && self.now.0 < to {
             self.carry([[0.0; TIERS]; 2]);
         }
         self.now = self.now.max(Time(to));
+        self.look_for_refaults();
     }
 
     /// From now on tiers carry so many lines a second of moves, and memory lies as it does.
