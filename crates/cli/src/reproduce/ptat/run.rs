@@ -65,7 +65,7 @@ pub(super) struct Outcome {
     /// Misses by page, and by page of 2 MiB, of those that had any.
     pub(super) spread: Spread,
     pub(super) huge: Spread,
-    huge_misses: u64,
+    pub(super) huge_misses: u64,
     /// Whether the monitor's counts are exact by block.
     pub(super) exact: bool,
     pub(super) predicted: Option<f64>,
