@@ -176,8 +176,7 @@ pub(crate) fn build_fitted(
         }
         Mode::Exact if counters => {
             let setup = Setup { sampling, ..experiment.setup.clone() };
-            let bytes: u64 = setup.hardware.tiers.iter().map(|tier| tier.mib << 20).sum();
-            let driver = controllers(&[(0, bytes)])?;
+            let driver = controllers(&setup.physical())?;
             run_exact(exact::Machine::observed(&setup, driver)?, experiment, stop)
         }
         Mode::Exact => {

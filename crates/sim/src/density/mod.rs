@@ -36,7 +36,8 @@
 //! Three laws follow, and are tested:
 //!
 //! 1. Whoever asks twice gets the same answer, and a young entry stays young until it is cleared.
-//! 2. A parent that was not cleared after its child is young if the child is, on a machine without
+//! 2. A parent that was not cleared after its child is young if the child is, but for what is said below of the
+//!    first walks after a flush, on a machine without
 //!    paging-structure caches.
 //! 3. With them, or if it was cleared after its child, a parent may be old above a young child, as on
 //!    hardware. After a flush an access finds no cache: it counts at every level.

@@ -132,20 +132,25 @@ impl Pool {
     }
 }
 
-/// The frames of all tiers, which lie one after another from zero on, each aligned to 1 GiB.
+/// First frame of each tier, and how many it has: one tier after another from zero on, each aligned to 1 GiB.
+pub(super) fn laid_out(tiers: &[MemoryTier]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let mut next = 0;
+    tiers.iter().map(move |tier| {
+        let (first, frames) = (next, tier.mib << 8);
+        next = (first + frames).next_multiple_of(BLOCK * GIGA);
+        (first, frames)
+    })
+}
+
+/// The frames of all tiers.
 pub(super) struct Frames {
     pools: Vec<Pool>,
 }
 
 impl Frames {
     pub(super) fn new(tiers: &[MemoryTier], marks: &[Watermarks]) -> Self {
-        let mut first = 0;
-        let pools = tiers.iter().zip(marks).map(|(tier, marks)| {
-            let frames = tier.mib << 8;
-            let pool = Pool::new(first, frames, *marks);
-            first = (first + frames).next_multiple_of(BLOCK * GIGA);
-            pool
-        });
+        let pools = laid_out(tiers).zip(marks);
+        let pools = pools.map(|((first, frames), marks)| Pool::new(first, frames, *marks));
         let mut frames = Self { pools: pools.collect() };
         // Frame 0 says "none" in page tables; on a PC it is the firmware's.
         let zero = frames.pools[0].take(PageSize::K4);

@@ -55,8 +55,10 @@ impl<B: BusObserver> PlacementView for Machine<B> {
     }
 
     fn physical(&self) -> Vec<(u64, u64)> {
-        let tiers = (0..self.os.frames.tiers() as u8).map(Tier);
-        vec![(0, tiers.map(|tier| self.os.frames.capacity(tier)).sum::<u64>() << 12)]
+        let frames = &self.os.frames;
+        let of =
+            |(tier, first): (u8, u64)| (first << 12, (first + frames.capacity(Tier(tier))) << 12);
+        (0..).zip(frames.firsts()).map(of).collect()
     }
 
     fn resident(&self, range: &Range, tier: Tier) -> u64 {

@@ -9,6 +9,7 @@ use tierscope_wire::ptat::Window;
 use tierscope_workloads::Work;
 use tierscope_workloads::description::Area;
 
+use super::frames::laid_out;
 use super::tables::Tables;
 use crate::config::{Costs, Event, Sampling};
 use crate::placement::{Placement, WATERMARK_SCALE, Watermarks};
@@ -65,6 +66,13 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Where in physical memory the tiers lie, the fastest first: first byte and end. For who listens on the bus.
+    #[must_use]
+    pub fn physical(&self) -> Vec<(u64, u64)> {
+        let bytes = |(first, frames): (u64, u64)| (first << 12, (first + frames) << 12);
+        laid_out(&self.hardware.tiers).map(bytes).collect()
+    }
+
     /// One core, everything modelled, nothing sampled.
     #[must_use]
     pub fn new(hardware: Hardware, costs: Costs) -> Self {

@@ -94,10 +94,6 @@ pub(crate) enum Machine {
 /// A flush each 5 ms: the hot set would lie in the TLB.
 const FLUSH: Option<Duration> = Some(Duration::from_millis(5));
 
-fn bytes(hardware: &Hardware) -> u64 {
-    hardware.tiers.iter().map(|tier| tier.mib * MIB).sum()
-}
-
 /// Eight pipelines in front of each range of physical memory.
 fn controllers(memory: &[(u64, u64)]) -> Driver<Functional> {
     let zone = |(first, (start, end)): (usize, &(u64, u64))| Zone {
@@ -121,9 +117,8 @@ pub(crate) fn machine(mode: Mode, case: &Case) -> Machine {
                 sampling: case.sampling(),
                 ..Setup::new(case.hardware(), costs)
             };
-            let mut machine =
-                exact::Machine::observed(&setup, controllers(&[(0, bytes(&case.hardware()))]))
-                    .expect("it fits together");
+            let mut machine = exact::Machine::observed(&setup, controllers(&setup.physical()))
+                .expect("it fits together");
             if case.idle {
                 let space = machine.spawn("idle", false).expect("there is room");
                 let placement = case.placement.clone();

@@ -299,7 +299,9 @@ mod tests {
     use crate::tlb::spread::Spread;
 
     fn outcome(way: Way, nanos: f64) -> Outcome {
-        Outcome { nanos, operations: 1000, misses: 800, counted: 1000, ..Outcome::new("a", way) }
+        let (measured, operations) = (1000, 1000);
+        let new = Outcome::new("a", way);
+        Outcome { nanos, measured, operations, misses: 800, counted: 1000, ..new }
     }
 
     fn claim(figure: Figure, least: f64, most: f64) -> Claim {
