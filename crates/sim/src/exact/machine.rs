@@ -157,7 +157,9 @@ impl<B: BusObserver> Machine<B> {
             };
             let range = self.map(space, &map)?;
             bases.push(range.start);
-            if process.populate {
+            if process.written {
+                self.os.write_all(range)?.map_err(|denied| unpopulated(&range, denied))?;
+            } else if process.populate {
                 self.populate(range)?;
             }
         }
@@ -339,14 +341,7 @@ impl<B: BusObserver> Machine<B> {
     /// # Errors
     /// There is no memory for it, or nothing is mapped there.
     pub fn populate(&mut self, range: Range) -> Result<()> {
-        self.os.populate(range)?.map_err(|denied| {
-            Error::new(ErrorKind::Usage, format!("cannot populate {range}"))
-                .cause(match denied {
-                    Denied::OutOfMemory => "the memory that its placement allows is full",
-                    Denied::Unmapped | Denied::ReadOnly => "it is not mapped",
-                })
-                .remedy("make the workload smaller, or place it elsewhere")
-        })
+        self.os.populate(range)?.map_err(|denied| unpopulated(&range, denied))
     }
 
     /// One access of a core, carried out at once, as the next of a thread of that space would be.
@@ -444,4 +439,13 @@ impl<B: BusObserver> Machine<B> {
 
 pub(super) fn duration(ps: u64) -> Duration {
     Duration::new(ps / SECOND, (ps % SECOND / NS) as u32)
+}
+
+fn unpopulated(range: &Range, denied: Denied) -> Error {
+    Error::new(ErrorKind::Usage, format!("cannot populate {range}"))
+        .cause(match denied {
+            Denied::OutOfMemory => "the memory that its placement allows is full",
+            Denied::Unmapped | Denied::ReadOnly => "it is not mapped",
+        })
+        .remedy("make the workload smaller, or place it elsewhere")
 }

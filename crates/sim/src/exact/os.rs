@@ -604,15 +604,20 @@ impl Os {
     /// Gives every page of a range that has none a frame that nobody touched: old and clean, and so
     /// are the entries above.
     pub(super) fn populate(&mut self, range: Range) -> Result<Result<(), Denied>> {
-        let filled = self.fill_holes(range)?;
+        let filled = self.fill_holes(range, 0)?;
         if filled.is_ok() {
             self.age_above(range);
         }
         Ok(filled)
     }
 
-    /// Gives every page of a range that has none a frame that nobody touched.
-    fn fill_holes(&mut self, range: Range) -> Result<Result<(), Denied>> {
+    /// Gives every page of a range that has none a frame that somebody wrote to: young and dirty.
+    pub(super) fn write_all(&mut self, range: Range) -> Result<Result<(), Denied>> {
+        self.fill_holes(range, ACCESSED | DIRTY)
+    }
+
+    /// Gives every page of a range that has none a frame, with these flags beside.
+    fn fill_holes(&mut self, range: Range, flags: u64) -> Result<Result<(), Denied>> {
         let mut at = range.start;
         while at < range.end {
             let Some(space) = self.space(range.space) else { return Ok(Err(Denied::Unmapped)) };
@@ -632,7 +637,7 @@ impl Os {
                         uncached,
                         level: found.level,
                     };
-                    bytes = match self.populate_one(&hole, end)? {
+                    bytes = match self.populate_one(&hole, end, flags)? {
                         Ok(bytes) => bytes,
                         Err(denied) => return Ok(Err(denied)),
                     };
@@ -644,20 +649,25 @@ impl Os {
     }
 
     /// A page for a hole, or a table full of small ones; returns the bytes.
-    fn populate_one(&mut self, hole: &Hole<'_>, end: u64) -> Result<Result<u64, Denied>> {
+    fn populate_one(
+        &mut self,
+        hole: &Hole<'_>,
+        end: u64,
+        flags: u64,
+    ) -> Result<Result<u64, Denied>> {
         let whole = PageSize::M2.bytes();
         let empty = hole.level >= Level::PMD && hole.linear.is_multiple_of(whole);
         if empty && hole.linear + whole <= end && hole.vma.pages == PageSize::K4 {
             let interleaved = matches!(hole.vma.placement, Placement::Interleave(_));
-            if !interleaved && self.populate_table(hole)? {
+            if !interleaved && self.populate_table(hole, flags)? {
                 return Ok(Ok(whole));
             }
         }
-        Ok(self.place_page(hole, 0)?.map(|(size, _)| size.bytes()))
+        Ok(self.place_page(hole, flags)?.map(|(size, _)| size.bytes()))
     }
 
     /// 512 small pages from one block, if there is a whole one.
-    fn populate_table(&mut self, hole: &Hole<'_>) -> Result<bool> {
+    fn populate_table(&mut self, hole: &Hole<'_>, flags: u64) -> Result<bool> {
         let Some(first) = self.take(&hole.vma.placement, hole.linear, PageSize::M2) else {
             return Ok(false);
         };
@@ -667,7 +677,7 @@ impl Os {
             self.frames.give(first, PageSize::M2);
             return Ok(false);
         };
-        let flags = PRESENT | if hole.vma.writable { WRITABLE } else { 0 };
+        let flags = flags | PRESENT | if hole.vma.writable { WRITABLE } else { 0 };
         self.tables.fill(address, first << 12 | flags);
         let tier = self.frames.tier_of(first);
         self.space_mut(hole.id).resident[usize::from(tier.0)] += 512;

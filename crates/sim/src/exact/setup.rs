@@ -254,6 +254,9 @@ pub struct Process {
     pub area_pages: Vec<(String, PageSize)>,
     /// All its pages are there from the beginning, and nobody touched them yet: old and clean.
     pub populate: bool,
+    /// As [`Process::populate`], but it wrote to all of them before anybody looks: young and dirty, as a program leaves memory
+    /// that it initialised.
+    pub written: bool,
     /// It begins again when its phases are over, or all its threads; else it exits.
     pub repeats: bool,
 }
@@ -301,6 +304,7 @@ impl Process {
             trapped: false,
             area_pages: Vec::new(),
             populate: false,
+            written: false,
             repeats: true,
         }
     }

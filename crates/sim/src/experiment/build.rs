@@ -164,6 +164,7 @@ impl File {
                 trapped: table.simulation.trapped,
                 area_pages: table.area_pages.clone().into_iter().collect(),
                 populate: table.populate.unwrap_or(true),
+                written: table.written,
                 repeats: table.repeats.unwrap_or(true),
                 ..process
             });

@@ -84,6 +84,8 @@ pub(super) struct Process {
     pub(super) area_pages: std::collections::BTreeMap<String, PageSize>,
     pub(super) placement: Option<Spanned<Placement>>,
     pub(super) populate: Option<bool>,
+    #[serde(default)]
+    pub(super) written: bool,
     pub(super) repeats: Option<bool>,
     #[serde(default)]
     pub(super) non_temporal: bool,

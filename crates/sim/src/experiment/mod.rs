@@ -41,6 +41,7 @@
 //! area-pages = { column = "2M" }   # other pages for some of its areas
 //! placement = "first-touch"     # or { bind = "optane" } or { interleave = ["dram", "optane"] }
 //! populate = true               # all pages are there before it starts, old and clean
+//! written = false               # it wrote to all of them, too: young and dirty
 //! repeats = true                # its phases come again and again
 //! non-temporal = false          # its stores go past the caches
 //! simulation = { overlap = 1, uncached-tables = false, trapped = false }
