@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(told("over mglru-linear"), (0.6, false));
         assert_eq!(told("over mglru"), (0.6 / 0.5, false));
         assert_eq!(told("over the kernel's"), (1.0, true));
-        assert_eq!(told("mglru-telescope: hot pages that came back").1, false);
+        assert!(!told("mglru-telescope: hot pages that came back").1);
         assert!(told("kernel: hot pages that came back").1, "it is not judged");
         assert_eq!(told("values read back whole"), (40.0, true));
     }

@@ -180,8 +180,8 @@ mod with {
                 ])?;
             }
             let streams = self.streams.map(|(misses, settled)| [misses, settled]);
-            let all = [owners, pages, objects].into_iter().chain(streams.into_iter().flatten());
-            all.map(Partition::finish).collect()
+            let mut all = [owners, pages, objects].into_iter().chain(streams.into_iter().flatten());
+            all.try_for_each(Partition::finish)
         }
     }
 }

@@ -212,8 +212,8 @@ fn register(
 ) -> Result<Watch> {
     let filter = Filter {
         kind: RequestKind::All,
-        start: start.max(window * STATES << shift),
-        end: end.min((window + 1) * STATES << shift),
+        start: start.max((window * STATES) << shift),
+        end: end.min(((window + 1) * STATES) << shift),
     };
     let key = Key { mask: Key::ALL_MEMORY, shift };
     let first = key.of(filter.start);
