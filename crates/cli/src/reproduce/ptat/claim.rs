@@ -299,9 +299,9 @@ mod tests {
     use crate::tlb::spread::Spread;
 
     fn outcome(way: Way, nanos: f64) -> Outcome {
-        let (measured, operations) = (1000, 1000);
-        let new = Outcome::new("a", way);
-        Outcome { nanos, measured, operations, misses: 800, counted: 1000, ..new }
+        let counts =
+            Outcome { operations: 1000, misses: 800, counted: 1000, ..Outcome::new("a", way) };
+        Outcome { nanos, measured: 1000, ..counts }
     }
 
     fn claim(figure: Figure, least: f64, most: f64) -> Claim {
