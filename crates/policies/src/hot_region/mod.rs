@@ -19,7 +19,7 @@
 //! - What failed to move is left alone for a while.
 //!
 //! What was hot under the regions of another time is told apart: a region that covers it now is hot only there
-//! ([`history`]). Hits of each window are added up, so windows must not count anything twice. An instrument that itself
+//! (`history.rs`). Hits of each window are added up, so windows must not count anything twice. An instrument that itself
 //! counts over the 120 s, as `pebs` in its variant *patient* does, wants `history` no longer than a window:
 //! then its last word counts alone.
 
