@@ -22,7 +22,7 @@ use tierscope_core::{
 
 use crate::areas::refresh;
 use crate::checks::refuse;
-use crate::spots::{Spot, regions};
+use crate::spots::{Spot, is_mapped, regions};
 
 /// Bytes told apart.
 const BLOCK: u64 = 2 << 20;
@@ -139,7 +139,9 @@ impl HintFaulting {
         let now = ports.now();
         if let Some(areas) = refresh(ports, &mut self.next_update, self.config.update, usize::MAX)?
         {
-            self.blocks.retain(|(space, start), _| is_mapped(&areas, *space, *start));
+            self.blocks.retain(|(space, start), _| {
+                is_mapped(&areas, &Range::new(*space, *start, start + BLOCK))
+            });
             self.areas = areas;
         }
         let wanted = self.next_ranges(now);
@@ -212,12 +214,6 @@ impl HintFaulting {
         let samples = (BLOCK / PAGE_SIZE) as u32;
         Snapshot { start, end, samples, regions }
     }
-}
-
-fn is_mapped(areas: &[Range], space: SpaceId, start: u64) -> bool {
-    let next = areas.partition_point(|area| (area.space, area.end) <= (space, start));
-    let block = Range::new(space, start, start + BLOCK);
-    areas.get(next).is_some_and(|area| area.intersect(&block).is_some())
 }
 
 impl Instrument for HintFaulting {

@@ -2,6 +2,12 @@
 
 use tierscope_core::{Range, Region};
 
+/// Whether any of a block lies in one of the areas, which ascend.
+pub(crate) fn is_mapped(areas: &[Range], block: &Range) -> bool {
+    let next = areas.partition_point(|area| (area.space, area.end) <= (block.space, block.start));
+    areas.get(next).is_some_and(|area| area.intersect(block).is_some())
+}
+
 /// What is known about a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spot {

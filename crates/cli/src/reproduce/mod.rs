@@ -3,6 +3,7 @@
 //! An experiment is a scenario and the claims that a paper makes of it, as TOML in `experiments/`.
 //! Claims are never targets: parameters come from cited sources and are not fitted to them.
 
+mod claims;
 mod experiment;
 mod frequencies;
 pub(crate) mod nemo;
@@ -38,9 +39,9 @@ const BAR: f64 = 0.9;
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
     /// Experiments to run; or `placement` for all on policies that place memory, which take many minutes,
-    /// `reclaim` for those on giving it back, `nemo` for all on counters in the memory controller, `ptat` and
-    /// perhaps names for those on TLB misses: each of these has a page of its own. All those on telemetry
-    /// unless told
+    /// `reclaim` for those on giving it back, which have parts of the same page; `nemo` for all on counters in
+    /// the memory controller, `ptat` and perhaps names for those on TLB misses, which have pages of their own.
+    /// All those on telemetry unless told
     #[arg(value_name = "EXPERIMENT")]
     pub experiments: Vec<String>,
 
@@ -251,12 +252,18 @@ fn read_page(path: &std::path::Path) -> Result<String> {
 /// Whether the page holds each experiment's section as it would be written now.
 fn check(path: &std::path::Path, ran: &[Ran]) -> Result<()> {
     let text = read_page(path)?;
-    let stale =
+    let differs =
         |ran: &&Ran| !text.contains(&page::section(ran)) || !text.contains(&page::sensitivity(ran));
-    match ran.iter().find(stale) {
+    match ran.iter().find(differs) {
         None => Ok(()),
-        Some(ran) => Err(Error::new(ErrorKind::Data, format!("{} is not current", path.display()))
-            .cause(format!("its section on {} differs", ran.experiment.scenario.name))
-            .remedy(format!("run `tierscope reproduce -o {}`", path.display()))),
+        Some(ran) => Err(stale(path, &ran.experiment.scenario.name, "reproduce")),
     }
+}
+
+/// A page whose section on `name` is not what would be written now; `command` writes it anew.
+fn stale(path: &std::path::Path, name: &str, command: &str) -> Error {
+    let page = path.display();
+    Error::new(ErrorKind::Data, format!("{page} is not current"))
+        .cause(format!("its section on {name} differs"))
+        .remedy(format!("run `tierscope {command} -o {page}`"))
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
 use serde::Deserialize;
 use tierscope_core::{Error, ErrorKind, Result};
@@ -12,10 +12,10 @@ use tierscope_nemo::Plan;
 use tierscope_nemo::plan::Inputs;
 use tierscope_sim::experiment::{Change, Experiment, File, read};
 
-use super::verdict::Verdict;
-use crate::bench::race::side_by_side;
+use super::claims::{self, Told};
+use super::verdict::{Bounds, Judgement, Verdict};
 use crate::sim::tier::contestant::{Contestant, contestants};
-use crate::sim::tier::outcome::{Outcome, Row, place};
+use crate::sim::tier::outcome::{Outcome, Row};
 use crate::units::show_bytes;
 use crate::work::read_workload;
 
@@ -83,6 +83,22 @@ struct Claim {
     reason: Option<String>,
 }
 
+impl Claim {
+    fn told(&self) -> Told<'_> {
+        Told {
+            paper: &self.paper,
+            says: &self.says,
+            policy: &self.policy,
+            case: self.case.as_deref(),
+            figure: claims::Figure::name(self.figure),
+            is_ratio: claims::Figure::is_ratio(self.figure),
+            to: self.to.as_deref(),
+            bounds: Bounds { least: self.least, most: self.most },
+            reason: self.reason.as_deref(),
+        }
+    }
+}
+
 /// What is measured.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
@@ -101,7 +117,7 @@ enum Figure {
     SplitsOver,
 }
 
-impl Figure {
+impl claims::Figure for Figure {
     fn name(self) -> &'static str {
         match self {
             Figure::RateOver => "rate over",
@@ -116,7 +132,9 @@ impl Figure {
     fn is_ratio(self) -> bool {
         !matches!(self, Figure::RecoverySeconds | Figure::TelemetryPercent)
     }
+}
 
+impl Figure {
     fn of(self, outcome: &Outcome, shift: f64) -> Option<f64> {
         match self {
             Figure::RateOver => Some(outcome.operations_per_second),
@@ -173,14 +191,14 @@ pub(crate) fn workload_text(path: &str) -> Option<&'static str> {
 /// The experiment of that name, without its claims, as a file of its own would tell it.
 pub(crate) fn experiment_text(name: &str) -> Option<String> {
     let (_, text) = ALL.iter().find(|(known, _)| is(name, known))?;
-    alone(text).ok()
+    claims::alone(text).ok()
 }
 
 impl Planned {
     fn parse(name: &'static str, text: &str) -> Result<Self> {
         let Text { case, claim, experiment } = read(name, text)?;
         drop(experiment);
-        let alone = alone(text)?;
+        let alone = claims::alone(text)?;
         let cases = if case.is_empty() { vec![Case::default()] } else { case };
         let stage = |case: Case| -> Result<Stage> {
             let changes: Vec<Change> = case.set.iter().filter_map(|set| change(set)).collect();
@@ -201,18 +219,7 @@ impl Planned {
             Err(Error::new(ErrorKind::Data, place).cause(what))
         };
         let Some(stage) = self.stage(claim) else { return bad("there is no such case".into()) };
-        for named in [Some(&claim.policy), claim.to.as_ref()].into_iter().flatten() {
-            if !stage.contestants.iter().any(|contestant| contestant.text == *named) {
-                return bad(format!("`{named}` is none of the experiment's policies"));
-            }
-        }
-        if claim.figure.is_ratio() != claim.to.is_some() {
-            return bad("a ratio, and only that, has a `to`".into());
-        }
-        if claim.least.is_none() && claim.most.is_none() {
-            return bad("a claim has a least or a most".into());
-        }
-        Ok(())
+        claim.told().check(&stage.contestants).or_else(bad)
     }
 
     fn stage(&self, claim: &Claim) -> Option<&Stage> {
@@ -227,17 +234,6 @@ impl Planned {
 fn change(set: &str) -> Option<Change> {
     let (key, value) = set.split_once('=')?;
     Some(Change { key: key.into(), value: value.into() })
-}
-
-/// The experiment as a file of its own would tell it.
-fn alone(text: &str) -> Result<String> {
-    let broken =
-        |cause: String| Error::new(ErrorKind::Data, "an experiment of NEMO's").cause(cause);
-    let table: toml::Table =
-        text.parse().map_err(|error: toml::de::Error| broken(error.to_string()))?;
-    let experiment =
-        table.get("experiment").ok_or_else(|| broken("it has no experiment".into()))?;
-    toml::to_string(experiment).map_err(|error| broken(error.to_string()))
 }
 
 /// Whether a name is one of ours, or all of them.
@@ -265,55 +261,19 @@ pub(super) struct Ran {
 /// Runs all.
 pub(super) fn run(planned: Vec<Planned>, stop: &Arc<AtomicBool>) -> Result<Vec<Ran>> {
     let stages = planned.iter().flat_map(|plan| &plan.stages);
-    let jobs: Vec<(&Experiment, &Contestant)> = stages
-        .flat_map(|stage| stage.contestants.iter().map(|who| (&stage.experiment, who)))
-        .collect();
-    let nanos: Vec<u64> = jobs.iter().map(|(e, _)| e.time.as_nanos() as u64).collect();
-    let outcomes = side_by_side(&nanos, stop, |index: usize, reached: &AtomicU64| {
-        let (experiment, contestant) = jobs[index];
-        place(experiment, contestant, None, stop, reached)
-    })?;
-    let mut outcomes = outcomes.into_iter();
+    let stages = stages.map(|stage| (&stage.experiment, &*stage.contestants));
+    let mut outcomes = claims::run(&stages.collect::<Vec<_>>(), stop)?.into_iter();
     let ran = planned.into_iter().map(|planned| {
-        let stages = planned.stages.iter();
-        let of = |stage: &Stage| -> Vec<Outcome> {
-            outcomes.by_ref().take(stage.contestants.len()).flatten().collect()
-        };
-        Ran { outcomes: stages.map(of).collect(), planned }
+        let outcomes = outcomes.by_ref().take(planned.stages.len()).collect();
+        Ran { planned, outcomes }
     });
     Ok(ran.collect())
 }
 
-/// Our figure, and how the claim came out.
-fn judged(claim: &Claim, outcomes: &[Outcome]) -> (Option<f64>, Verdict) {
-    let of = |name: &str| {
-        let outcome = outcomes.iter().find(|outcome| outcome.policy == name)?;
-        claim.figure.of(outcome, claim.shift.unwrap_or(0.0))
-    };
-    let over = claim.to.as_deref().map_or(Some(1.0), of).filter(|over| *over > 0.0);
-    let Some(ours) = of(&claim.policy).zip(over).map(|(figure, over)| figure / over) else {
-        // Who never recovers, or splits nothing, has no such figure.
-        return (None, Verdict::NotReproduced);
-    };
-    let inside =
-        claim.least.is_none_or(|least| ours >= least) && claim.most.is_none_or(|most| ours <= most);
-    let ahead = claim.least.is_some_and(|least| least >= 1.0) && ours > 1.0;
-    let behind = claim.most.is_some_and(|most| most <= 1.0) && ours < 1.0;
-    let verdict = match (inside, claim.figure.is_ratio() && (ahead || behind)) {
-        (true, _) => Verdict::Reproduced,
-        (false, true) => Verdict::DirectionOnly,
-        (false, false) => Verdict::NotReproduced,
-    };
-    (Some(ours), verdict)
-}
-
-fn range(claim: &Claim) -> String {
-    match (claim.least, claim.most) {
-        (Some(least), Some(most)) => format!("{least} to {most}"),
-        (Some(least), None) => format!("≥ {least}"),
-        (None, Some(most)) => format!("≤ {most}"),
-        (None, None) => "any".into(),
-    }
+/// Judges a claim by the outcomes of its case. Who never recovers, or splits nothing, has no such figure.
+fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
+    let of = |outcome: &Outcome| claim.figure.of(outcome, claim.shift.unwrap_or(0.0));
+    claim.told().judged(outcomes, Verdict::NotReproduced, of)
 }
 
 /// The section of an experiment.
@@ -340,27 +300,13 @@ fn section(ran: &Ran) -> String {
         }
         table(&mut text, outcomes);
     }
-    text.push_str("| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n");
+    text.push_str(claims::TABLE);
     for claim in claims {
         let at = stages
             .iter()
             .position(|stage| claim.case.as_ref().is_none_or(|case| stage.case.name == *case));
         let outcomes = at.map_or(&[][..], |at| ran.outcomes[at].as_slice());
-        let (ours, verdict) = judged(claim, outcomes);
-        let to = claim.to.as_ref().map_or(String::new(), |to| format!(" {to}"));
-        let reason = claim.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
-        let case = claim.case.as_ref().map_or(String::new(), |case| format!(", {case}"));
-        let _ = writeln!(
-            text,
-            "| {} ({}) | {}{case} | {}{to} | {} | {} | {}{reason} |",
-            claim.says,
-            claim.paper,
-            claim.policy,
-            claim.figure.name(),
-            range(claim),
-            ours.map_or("none".into(), |ours| format!("{ours:.3}")),
-            verdict.name(),
-        );
+        claim.told().row(judged(claim, outcomes), &mut text);
     }
     text
 }
@@ -499,9 +445,10 @@ pub(super) fn check(path: &Path, ran: &[Ran]) -> Result<()> {
     let text = super::read_page(path)?;
     match ran.iter().find(|ran| !text.contains(&section(ran))) {
         None => Ok(()),
-        Some(ran) => Err(Error::new(ErrorKind::Data, format!("{} is not current", path.display()))
-            .cause(format!("its section on nemo-{} differs", ran.planned.name))
-            .remedy(format!("run `tierscope reproduce nemo -o {}`", path.display()))),
+        Some(ran) => {
+            let name = format!("nemo-{}", ran.planned.name);
+            Err(super::stale(path, &name, "reproduce nemo"))
+        }
     }
 }
 

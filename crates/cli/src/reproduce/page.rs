@@ -7,7 +7,7 @@ use tierscope_core::Result;
 use super::Ran;
 use super::experiment::Claim;
 use super::sensitivity::legend;
-use super::verdict::{Judgement, Verdict, judged};
+use super::verdict::{Bounds, Judgement, Verdict, judged};
 use crate::units::show_bytes;
 
 const HEAD: &str = "# The papers' claims beside our results
@@ -124,12 +124,7 @@ pub(super) fn section(ran: &Ran) -> String {
 }
 
 fn range(claim: &Claim) -> String {
-    match (claim.least, claim.most) {
-        (Some(least), Some(most)) => format!("{least} to {most}"),
-        (Some(least), None) => format!("≥ {least}"),
-        (None, Some(most)) => format!("≤ {most}"),
-        (None, None) => "any".into(),
-    }
+    Bounds { least: claim.least, most: claim.most }.to_string()
 }
 
 fn figure(claim: &Claim) -> String {

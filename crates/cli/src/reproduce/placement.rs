@@ -5,18 +5,17 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::Result;
 use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
 use toml::Spanned;
 
-use super::frequencies;
 use super::verdict::{Judgement, Verdict};
-use crate::bench::race::side_by_side;
+use super::{claims, frequencies};
 use crate::sim::tier::contestant::{Contestant, contestants};
-use crate::sim::tier::outcome::{Outcome, place};
+use crate::sim::tier::outcome::Outcome;
 use crate::units::show_bytes;
 use crate::work::read_workload;
 
@@ -80,27 +79,7 @@ struct Text {
     claim: Vec<Spanned<Claim>>,
 }
 
-/// A claim of a paper about a policy.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct Claim {
-    /// Where it stands.
-    paper: String,
-    /// What it says.
-    says: String,
-    /// Whom it is about, as the experiment names it.
-    policy: String,
-    /// What is measured.
-    figure: Figure,
-    /// Whom the figure is held against.
-    to: Option<String>,
-    /// The figure is at least this.
-    least: Option<f64>,
-    /// The figure is at most this.
-    most: Option<f64>,
-    /// Why it comes out as it does, where that needs to be said.
-    reason: Option<String>,
-}
+type Claim = claims::Claim<Figure>;
 
 /// What is measured of a policy.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -118,7 +97,7 @@ enum Figure {
     PromotedGb,
 }
 
-impl Figure {
+impl claims::Figure for Figure {
     fn name(self) -> &'static str {
         match self {
             Figure::RateOver => "rate over",
@@ -133,7 +112,9 @@ impl Figure {
     fn is_ratio(self) -> bool {
         matches!(self, Figure::RateOver | Figure::P95Over | Figure::ReuseOver)
     }
+}
 
+impl Figure {
     fn of(self, outcome: &Outcome) -> Option<f64> {
         match self {
             Figure::RateOver => Some(outcome.operations_per_second),
@@ -164,22 +145,9 @@ impl Race {
         let read: Text = read(name, text)?;
         let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
         let contestants = contestants(&experiment, &[])?;
-        let bad = |claim: &Spanned<Claim>, what: String| {
-            Err(at_place(name, text, claim.span().start, what))
-        };
         for claim in &read.claim {
-            let Claim { policy, to, figure, least, most, .. } = claim.get_ref();
-            for named in [Some(policy), to.as_ref()].into_iter().flatten() {
-                if !contestants.iter().any(|contestant| contestant.text == *named) {
-                    return bad(claim, format!("`{named}` is none of the experiment's policies"));
-                }
-            }
-            if figure.is_ratio() != to.is_some() {
-                return bad(claim, "a ratio, and only that, has a `to`".into());
-            }
-            if least.is_none() && most.is_none() {
-                return bad(claim, "a claim has a least or a most".into());
-            }
+            let told = claim.get_ref().told().check(&contestants);
+            told.map_err(|what| at_place(name, text, claim.span().start, what))?;
         }
         let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
         Ok(Self { name, experiment, contestants, claims })
@@ -199,8 +167,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// The experiment of that name, without its claims, as a file of its own would tell it.
 pub(crate) fn experiment_text(name: &str) -> Option<String> {
     let (_, text) = ALL.iter().find(|(known, _)| *known == name)?;
-    let table: toml::Table = text.parse().ok()?;
-    toml::to_string(table.get("experiment")?).ok()
+    claims::alone(text).ok()
 }
 
 /// What runs.
@@ -259,44 +226,14 @@ struct Ran {
 
 impl Race {
     fn run(self, stop: &Arc<AtomicBool>) -> Result<Ran> {
-        let nanos = vec![self.experiment.time.as_nanos() as u64; self.contestants.len()];
-        let outcomes = side_by_side(&nanos, stop, |index: usize, reached: &AtomicU64| {
-            place(&self.experiment, &self.contestants[index], None, stop, reached)
-        })?;
-        Ok(Ran { outcomes: outcomes.into_iter().flatten().collect(), race: self })
+        let mut outcomes = claims::run(&[(&self.experiment, &self.contestants)], stop)?;
+        Ok(Ran { outcomes: outcomes.remove(0), race: self })
     }
 }
 
 /// Judges a claim by the outcomes of its experiment.
 fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
-    let of = |name: &str| {
-        let outcome = outcomes.iter().find(|outcome| outcome.policy == name)?;
-        claim.figure.of(outcome)
-    };
-    let over = claim.to.as_deref().map_or(Some(1.0), of).filter(|over| *over > 0.0);
-    let Some(ours) = of(&claim.policy).zip(over).map(|(figure, over)| figure / over) else {
-        return Judgement { ours: None, verdict: Verdict::NotTestable };
-    };
-    let inside =
-        claim.least.is_none_or(|least| ours >= least) && claim.most.is_none_or(|most| ours <= most);
-    // Of a ratio the direction is which of the two is ahead.
-    let ahead = claim.least.is_some_and(|least| least >= 1.0) && ours > 1.0;
-    let behind = claim.most.is_some_and(|most| most <= 1.0) && ours < 1.0;
-    let verdict = match (inside, claim.figure.is_ratio() && (ahead || behind)) {
-        (true, _) => Verdict::Reproduced,
-        (false, true) => Verdict::DirectionOnly,
-        (false, false) => Verdict::NotReproduced,
-    };
-    Judgement { ours: Some(ours), verdict }
-}
-
-fn range(claim: &Claim) -> String {
-    match (claim.least, claim.most) {
-        (Some(least), Some(most)) => format!("{least} to {most}"),
-        (Some(least), None) => format!("≥ {least}"),
-        (None, Some(most)) => format!("≤ {most}"),
-        (None, None) => "any".into(),
-    }
+    claim.told().judged(outcomes, Verdict::NotTestable, |outcome| claim.figure.of(outcome))
 }
 
 /// The section of an experiment.
@@ -353,24 +290,10 @@ fn section(ran: &Ran) -> String {
         text.push_str("\nThe paper asks, and claims nothing.\n");
         return text;
     }
-    text.push_str(
-        "\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n",
-    );
+    text.push('\n');
+    text.push_str(claims::TABLE);
     for claim in claims {
-        let judgement = judged(claim, &ran.outcomes);
-        let to = claim.to.as_ref().map_or(String::new(), |to| format!(" {to}"));
-        let reason = claim.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
-        let _ = writeln!(
-            text,
-            "| {} ({}) | {} | {}{to} | {} | {} | {}{reason} |",
-            claim.says,
-            claim.paper,
-            claim.policy,
-            claim.figure.name(),
-            range(claim),
-            judgement.ours.map_or("none".into(), |ours| format!("{ours:.3}")),
-            judgement.verdict.name(),
-        );
+        claim.told().row(judged(claim, &ran.outcomes), &mut text);
     }
     text
 }
@@ -381,17 +304,8 @@ pub(super) fn merged(page: &str, fresh: &Section) -> String {
         Some(at) => (&page[..at], &page[at + MARK.len()..]),
         None => (page, ""),
     };
-    let old: Vec<&str> = ours.split("\n## ").skip(1).collect();
-    let kept = |name: &str| {
-        let found = old.iter().find(|text| text.starts_with(&format!("{name}\n")));
-        found.map(|text| format!("## {}\n", text.trim_end()))
-    };
-    let section = |name: &str| match name == fresh.name {
-        true => Some(fresh.text.clone()),
-        false => kept(name),
-    };
-    let sections: Vec<String> = names().filter_map(section).collect();
-    format!("{before}{MARK}{HEAD}{}", sections.join("\n"))
+    let fresh = |name: &str| (name == fresh.name).then(|| fresh.text.clone());
+    format!("{before}{MARK}{HEAD}{}", claims::sections(ours, names(), fresh))
 }
 
 /// What of a page is ours.
@@ -404,10 +318,7 @@ pub(super) fn check(path: &Path, fresh: &Section) -> Result<()> {
     if super::read_page(path)?.contains(&fresh.text) {
         return Ok(());
     }
-    let (name, page) = (fresh.name, path.display());
-    Err(Error::new(ErrorKind::Data, format!("{page} is not current"))
-        .cause(format!("its section on {name} differs"))
-        .remedy(format!("run `tierscope reproduce {name} -o {page}`")))
+    Err(super::stale(path, fresh.name, &format!("reproduce {}", fresh.name)))
 }
 
 #[cfg(test)]

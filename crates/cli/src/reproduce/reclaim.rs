@@ -5,17 +5,17 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
 use serde::Deserialize;
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::Result;
 use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
 use toml::Spanned;
 
+use super::claims;
 use super::verdict::{Judgement, Verdict};
-use crate::bench::race::side_by_side;
 use crate::sim::tier::contestant::{Contestant, contestants};
-use crate::sim::tier::outcome::{Outcome, place};
+use crate::sim::tier::outcome::Outcome;
 use crate::units::show_bytes;
 use crate::work::read_workload;
 
@@ -42,27 +42,7 @@ struct Text {
     claim: Vec<Spanned<Claim>>,
 }
 
-/// A claim of a paper about a policy.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Claim {
-    /// Where it stands.
-    paper: String,
-    /// What it says.
-    says: String,
-    /// Whom it is about, as the experiment names it.
-    policy: String,
-    /// What is measured.
-    figure: Figure,
-    /// Whom the figure is held against.
-    to: Option<String>,
-    /// The figure is at least this.
-    least: Option<f64>,
-    /// The figure is at most this.
-    most: Option<f64>,
-    /// Why it comes out as it does, where that needs to be said.
-    reason: Option<String>,
-}
+type Claim = claims::Claim<Figure>;
 
 /// What is measured of a policy.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -82,7 +62,7 @@ enum Figure {
     ResidentOver,
 }
 
-impl Figure {
+impl claims::Figure for Figure {
     fn name(self) -> &'static str {
         match self {
             Figure::ScanSeconds => "seconds of a scan",
@@ -98,7 +78,9 @@ impl Figure {
     fn is_ratio(self) -> bool {
         !matches!(self, Figure::ScanSeconds | Figure::ScanGcycles)
     }
+}
 
+impl Figure {
     fn of(self, outcome: &Outcome, mhz: f64) -> Option<f64> {
         match self {
             Figure::ScanSeconds | Figure::ScanSecondsOver => scan_seconds(outcome),
@@ -145,19 +127,8 @@ impl Planned {
         let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
         let contestants = contestants(&experiment, &[])?;
         for claim in &read.claim {
-            let Claim { policy, to, figure, least, most, .. } = claim.get_ref();
-            let bad = |what: String| Err(at_place(name, text, claim.span().start, what));
-            for named in [Some(policy), to.as_ref()].into_iter().flatten() {
-                if !contestants.iter().any(|contestant| contestant.text == *named) {
-                    return bad(format!("`{named}` is none of the experiment's policies"));
-                }
-            }
-            if figure.is_ratio() != to.is_some() {
-                return bad("a ratio, and only that, has a `to`".into());
-            }
-            if least.is_none() && most.is_none() {
-                return bad("a claim has a least or a most".into());
-            }
+            let told = claim.get_ref().told().check(&contestants);
+            told.map_err(|what| at_place(name, text, claim.span().start, what))?;
         }
         let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
         Ok(Self { name, experiment, contestants, claims })
@@ -177,8 +148,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// The experiment of that name, without its claims, as a file of its own would tell it.
 pub(crate) fn experiment_text(name: &str) -> Option<String> {
     let (_, text) = ALL.iter().find(|(known, _)| *known == name)?;
-    let table: toml::Table = text.parse().ok()?;
-    toml::to_string(table.get("experiment")?).ok()
+    claims::alone(text).ok()
 }
 
 /// The experiments of these names.
@@ -197,53 +167,15 @@ pub(super) struct Ran {
 
 /// Runs all.
 pub(super) fn run(planned: Vec<Planned>, stop: &Arc<AtomicBool>) -> Result<Vec<Ran>> {
-    let jobs: Vec<(&Experiment, &Contestant)> = planned
-        .iter()
-        .flat_map(|plan| plan.contestants.iter().map(|c| (&plan.experiment, c)))
-        .collect();
-    let nanos: Vec<u64> = jobs.iter().map(|(e, _)| e.time.as_nanos() as u64).collect();
-    let outcomes = side_by_side(&nanos, stop, |index: usize, reached: &AtomicU64| {
-        let (experiment, contestant) = jobs[index];
-        place(experiment, contestant, None, stop, reached)
-    })?;
-    let mut outcomes = outcomes.into_iter();
-    let ran = planned.into_iter().map(|planned| {
-        let mine = outcomes.by_ref().take(planned.contestants.len());
-        Ran { outcomes: mine.flatten().collect(), planned }
-    });
-    Ok(ran.collect())
+    let stages = planned.iter().map(|plan| (&plan.experiment, &*plan.contestants));
+    let outcomes = claims::run(&stages.collect::<Vec<_>>(), stop)?;
+    let ran = planned.into_iter().zip(outcomes);
+    Ok(ran.map(|(planned, outcomes)| Ran { planned, outcomes }).collect())
 }
 
 /// Judges a claim by the outcomes of its experiment.
 fn judged(claim: &Claim, outcomes: &[Outcome], mhz: f64) -> Judgement {
-    let of = |name: &str| {
-        let outcome = outcomes.iter().find(|outcome| outcome.policy == name)?;
-        claim.figure.of(outcome, mhz)
-    };
-    let over = claim.to.as_deref().map_or(Some(1.0), of).filter(|over| *over > 0.0);
-    let Some(ours) = of(&claim.policy).zip(over).map(|(figure, over)| figure / over) else {
-        return Judgement { ours: None, verdict: Verdict::NotTestable };
-    };
-    let inside =
-        claim.least.is_none_or(|least| ours >= least) && claim.most.is_none_or(|most| ours <= most);
-    // Of a ratio the direction is which of the two is ahead.
-    let ahead = claim.least.is_some_and(|least| least >= 1.0) && ours > 1.0;
-    let behind = claim.most.is_some_and(|most| most <= 1.0) && ours < 1.0;
-    let verdict = match (inside, claim.figure.is_ratio() && (ahead || behind)) {
-        (true, _) => Verdict::Reproduced,
-        (false, true) => Verdict::DirectionOnly,
-        (false, false) => Verdict::NotReproduced,
-    };
-    Judgement { ours: Some(ours), verdict }
-}
-
-fn range(claim: &Claim) -> String {
-    match (claim.least, claim.most) {
-        (Some(least), Some(most)) => format!("{least} to {most}"),
-        (Some(least), None) => format!("≥ {least}"),
-        (None, Some(most)) => format!("≤ {most}"),
-        (None, None) => "any".into(),
-    }
+    claim.told().judged(outcomes, Verdict::NotTestable, |outcome| claim.figure.of(outcome, mhz))
 }
 
 /// The section of an experiment.
@@ -284,24 +216,10 @@ pub(super) fn section(ran: &Ran) -> String {
         );
     }
     over_time(ran, &mut text);
-    text.push_str(
-        "\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n",
-    );
+    text.push('\n');
+    text.push_str(claims::TABLE);
     for claim in claims {
-        let judgement = judged(claim, &ran.outcomes, mhz);
-        let to = claim.to.as_ref().map_or(String::new(), |to| format!(" {to}"));
-        let reason = claim.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
-        let _ = writeln!(
-            text,
-            "| {} ({}) | {} | {}{to} | {} | {} | {}{reason} |",
-            claim.says,
-            claim.paper,
-            claim.policy,
-            claim.figure.name(),
-            range(claim),
-            judgement.ours.map_or("none".into(), |ours| format!("{ours:.3}")),
-            judgement.verdict.name(),
-        );
+        claim.told().row(judged(claim, &ran.outcomes, mhz), &mut text);
     }
     text
 }
@@ -338,15 +256,9 @@ pub(super) fn split(page: &str) -> (&str, &str) {
 /// The page with these sections in the place of those of the same names.
 pub(super) fn merged(page: &str, ran: &[Ran]) -> String {
     let (before, ours) = split(page);
-    let old: Vec<&str> = ours.split("\n## ").skip(1).collect();
-    let kept = |name: &str| {
-        let found = old.iter().find(|text| text.starts_with(&format!("{name}\n")));
-        found.map(|text| format!("## {}\n", text.trim_end()))
-    };
     let fresh = |name: &str| ran.iter().find(|ran| ran.planned.name == name).map(section);
-    let sections: Vec<String> =
-        ALL.iter().filter_map(|(name, _)| fresh(name).or_else(|| kept(name))).collect();
-    format!("{before}{MARK}{HEAD}{}", sections.join("\n"))
+    let names = ALL.iter().map(|(name, _)| *name);
+    format!("{before}{MARK}{HEAD}{}", claims::sections(ours, names, fresh))
 }
 
 /// Whether the page holds each experiment's section as it would be written now.
@@ -354,9 +266,7 @@ pub(super) fn check(path: &Path, ran: &[Ran]) -> Result<()> {
     let text = super::read_page(path)?;
     match ran.iter().find(|ran| !text.contains(&section(ran))) {
         None => Ok(()),
-        Some(ran) => Err(Error::new(ErrorKind::Data, format!("{} is not current", path.display()))
-            .cause(format!("its section on {} differs", ran.planned.name))
-            .remedy(format!("run `tierscope reproduce {GROUP} -o {}`", path.display()))),
+        Some(ran) => Err(super::stale(path, ran.planned.name, &format!("reproduce {GROUP}"))),
     }
 }
 

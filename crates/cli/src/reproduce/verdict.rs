@@ -1,5 +1,7 @@
 //! Verdicts on claims (METRICS.md).
 
+use std::fmt;
+
 use super::experiment::Claim;
 use crate::bench::judge::Outcome;
 
@@ -17,6 +19,16 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Of a figure that is inside the paper's range or not, and on its side or not.
+    #[must_use]
+    pub(super) fn of(inside: bool, direction: bool) -> Self {
+        match (inside, direction) {
+            (true, _) => Verdict::Reproduced,
+            (false, true) => Verdict::DirectionOnly,
+            (false, false) => Verdict::NotReproduced,
+        }
+    }
+
     /// As in METRICS.md.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -25,6 +37,39 @@ impl Verdict {
             Verdict::DirectionOnly => "direction only",
             Verdict::NotReproduced => "not reproduced",
             Verdict::NotTestable => "not testable here",
+        }
+    }
+}
+
+/// A paper's range.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bounds {
+    pub(super) least: Option<f64>,
+    pub(super) most: Option<f64>,
+}
+
+impl Bounds {
+    /// Whether a figure lies inside.
+    pub(super) fn hold(self, ours: f64) -> bool {
+        self.least.is_none_or(|least| ours >= least) && self.most.is_none_or(|most| ours <= most)
+    }
+
+    /// Whether a ratio lies on the same side of 1 as the range does.
+    pub(super) fn is_ahead(self, ours: f64) -> bool {
+        let ahead = self.least.is_some_and(|least| least >= 1.0) && ours > 1.0;
+        let behind = self.most.is_some_and(|most| most <= 1.0) && ours < 1.0;
+        ahead || behind
+    }
+}
+
+/// For people.
+impl fmt::Display for Bounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.least, self.most) {
+            (Some(least), Some(most)) => write!(f, "{least} to {most}"),
+            (Some(least), None) => write!(f, "≥ {least}"),
+            (None, Some(most)) => write!(f, "≤ {most}"),
+            (None, None) => f.write_str("any"),
         }
     }
 }
@@ -49,20 +94,14 @@ pub(super) fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
     let Some(ours) = of(&claim.contender).zip(over).map(|(figure, over)| figure / over) else {
         return Judgement { ours: None, verdict: Verdict::NotTestable };
     };
-    let inside =
-        claim.least.is_none_or(|least| ours >= least) && claim.most.is_none_or(|most| ours <= most);
+    let inside = Bounds { least: claim.least, most: claim.most }.hold(ours);
     let below = claim.below.as_deref().and_then(of).map(|other| ours < other);
     let above = claim.above.as_deref().and_then(of).map(|other| ours > other);
     let direction = match (below, above) {
         (None, None) => false,
         (below, above) => below.unwrap_or(true) && above.unwrap_or(true),
     };
-    let verdict = match (inside, direction) {
-        (true, _) => Verdict::Reproduced,
-        (false, true) => Verdict::DirectionOnly,
-        (false, false) => Verdict::NotReproduced,
-    };
-    Judgement { ours: Some(ours), verdict }
+    Judgement { ours: Some(ours), verdict: Verdict::of(inside, direction) }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use tierscope_core::{
 
 use crate::areas::refresh;
 use crate::checks::{intervals, refuse};
-use crate::spots::{Spot, regions};
+use crate::spots::{Spot, is_mapped, regions};
 use aim::{Aim, Hand, STATES, Watch};
 
 /// Settings of the instrument.
@@ -148,7 +148,9 @@ impl Nemo {
             && areas != self.areas
         {
             let bytes = self.config.granularity;
-            self.blocks.retain(|(space, start), _| is_mapped(&areas, *space, *start, bytes));
+            self.blocks.retain(|(space, start), _| {
+                is_mapped(&areas, &Range::new(*space, *start, start + bytes))
+            });
             self.areas = areas;
             self.next_frames = now;
         }
@@ -238,12 +240,6 @@ impl Nemo {
 /// Gives all pipelines back.
 fn forget(counters: &mut dyn Counters, watches: &mut Vec<Watch>) -> Result<()> {
     watches.drain(..).map(|watch| watch.rule).try_for_each(|rule: RuleId| counters.unregister(rule))
-}
-
-fn is_mapped(areas: &[Range], space: SpaceId, start: u64, bytes: u64) -> bool {
-    let next = areas.partition_point(|area| (area.space, area.end) <= (space, start));
-    let block = Range::new(space, start, start + bytes);
-    areas.get(next).is_some_and(|area| area.intersect(&block).is_some())
 }
 
 impl Instrument for Nemo {

@@ -8,7 +8,7 @@ use tierscope_sim::experiment::{Change, Experiment, Mode, place, read};
 use toml::Spanned;
 
 use super::run::{Outcome, Way};
-use crate::reproduce::verdict::{Judgement, Verdict};
+use crate::reproduce::verdict::{Bounds, Judgement, Verdict};
 use crate::work::read_workload;
 
 #[derive(Deserialize)]
@@ -281,15 +281,10 @@ pub(super) fn judged(claim: &Claim, outcomes: &[Outcome]) -> Judgement {
     let Some(ours) = claim.figure.of(claim, outcomes).filter(|ours| ours.is_finite()) else {
         return Judgement { ours: None, verdict: Verdict::NotTestable };
     };
-    let within = |least: Option<f64>, most: Option<f64>| {
-        least.is_none_or(|least| ours >= least) && most.is_none_or(|most| ours <= most)
-    };
+    let within = |least: Option<f64>, most: Option<f64>| Bounds { least, most }.hold(ours);
     let directed = claim.above.is_some() || claim.below.is_some();
-    let verdict = match within(claim.least, claim.most) {
-        true => Verdict::Reproduced,
-        false if directed && within(claim.above, claim.below) => Verdict::DirectionOnly,
-        false => Verdict::NotReproduced,
-    };
+    let direction = directed && within(claim.above, claim.below);
+    let verdict = Verdict::of(within(claim.least, claim.most), direction);
     Judgement { ours: Some(ours), verdict }
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-use super::{ReproduceArgs, read_page, stopped};
+use super::{ReproduceArgs, read_page, stale, stopped};
 use crate::bench::race::{side_by_side, stop_flag};
 use crate::bench::save;
 use crate::report::print;
@@ -59,12 +59,10 @@ pub(super) fn reproduce(args: &ReproduceArgs, names: &[String]) -> Result<()> {
     let ran = run_all(planned)?;
     if let Some(path) = &args.check {
         let text = read_page(path)?;
-        let stale = ran.iter().find(|ran| !text.contains(&page::section(ran)));
-        return stale.map_or(Ok(()), |ran| {
+        let differs = ran.iter().find(|ran| !text.contains(&page::section(ran)));
+        return differs.map_or(Ok(()), |ran| {
             let name = ran.planned.name;
-            Err(Error::new(ErrorKind::Data, format!("{} is not current", path.display()))
-                .cause(format!("its section on {name} differs"))
-                .remedy(format!("run `tierscope reproduce ptat {name} -o {}`", path.display())))
+            Err(stale(path, name, &format!("reproduce ptat {name}")))
         });
     }
     match &args.output {

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::Ran;
 use super::claim::{Claim, judged};
 use super::run::{Outcome, Way};
-use crate::reproduce::verdict::Verdict;
+use crate::reproduce::claims;
+use crate::reproduce::verdict::{Bounds, Verdict};
 use crate::units::show_duration;
 
 const HEAD: &str = "# TLB misses: the PTAT paper's claims beside our results
@@ -28,10 +29,7 @@ fn shown(value: Option<f64>, digits: usize) -> String {
 fn range(claim: &Claim) -> String {
     match (claim.least, claim.most) {
         (Some(least), Some(most)) if least == most => format!("{least}"),
-        (Some(least), Some(most)) => format!("{least} to {most}"),
-        (Some(least), None) => format!("≥ {least}"),
-        (None, Some(most)) => format!("≤ {most}"),
-        (None, None) => "any".into(),
+        (least, most) => Bounds { least, most }.to_string(),
     }
 }
 
@@ -54,9 +52,8 @@ pub(super) fn section(ran: &Ran) -> String {
         planned.name,
     );
     text.push_str(&outcomes(&ran.outcomes));
-    text.push_str(
-        "\n| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n",
-    );
+    text.push('\n');
+    text.push_str(claims::TABLE);
     for claim in &planned.claims {
         text.push_str(&row(claim, &ran.outcomes));
     }
@@ -120,13 +117,6 @@ fn row(claim: &Claim, outcomes: &[Outcome]) -> String {
 
 /// The page with these sections in the place of those of the same names, in that order.
 pub(super) fn merged(page: &str, order: &[&str], ran: &[Ran]) -> String {
-    let old: Vec<&str> = page.split("\n## ").skip(1).collect();
-    let kept = |name: &str| {
-        let found = old.iter().find(|text| text.starts_with(&format!("{name}\n")));
-        found.map(|text| format!("## {}\n", text.trim_end()))
-    };
     let fresh = |name: &str| ran.iter().find(|ran| ran.planned.name == name).map(section);
-    let sections: Vec<String> =
-        order.iter().filter_map(|name| fresh(name).or_else(|| kept(name))).collect();
-    format!("{HEAD}{}", sections.join("\n"))
+    format!("{HEAD}{}", claims::sections(page, order.iter().copied(), fresh))
 }

@@ -1,0 +1,188 @@
+//! What experiments on policies share, whatever they measure: who runs side by side, what a claim may be, how it is
+//! judged and told, and sections that take the place of their own in a page.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use serde::Deserialize;
+use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_sim::experiment::Experiment;
+
+use super::verdict::{Bounds, Judgement, Verdict};
+use crate::bench::race::side_by_side;
+use crate::sim::tier::contestant::Contestant;
+use crate::sim::tier::outcome::{Outcome, place};
+
+/// Head of a table of claims.
+pub(super) const TABLE: &str =
+    "| claim | of | figure | paper | ours | verdict |\n|---|---|---|---|---|---|\n";
+
+/// What is measured of a policy.
+pub(super) trait Figure: Copy {
+    /// For people.
+    fn name(self) -> &'static str;
+
+    /// Whether it is a ratio to somebody's.
+    fn is_ratio(self) -> bool;
+}
+
+/// A claim of a paper about a policy.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Claim<F> {
+    /// Where it stands.
+    pub(super) paper: String,
+    /// What it says.
+    pub(super) says: String,
+    /// Whom it is about, as the experiment names it.
+    pub(super) policy: String,
+    /// What is measured.
+    pub(super) figure: F,
+    /// Whom the figure is held against.
+    pub(super) to: Option<String>,
+    /// The figure is at least this.
+    pub(super) least: Option<f64>,
+    /// The figure is at most this.
+    pub(super) most: Option<f64>,
+    /// Why it comes out as it does, where that needs to be said.
+    pub(super) reason: Option<String>,
+}
+
+impl<F: Figure> Claim<F> {
+    /// As it is judged and told.
+    pub(super) fn told(&self) -> Told<'_> {
+        Told {
+            paper: &self.paper,
+            says: &self.says,
+            policy: &self.policy,
+            case: None,
+            figure: self.figure.name(),
+            is_ratio: self.figure.is_ratio(),
+            to: self.to.as_deref(),
+            bounds: Bounds { least: self.least, most: self.most },
+            reason: self.reason.as_deref(),
+        }
+    }
+}
+
+/// A claim, whatever else belongs to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told<'a> {
+    pub(super) paper: &'a str,
+    pub(super) says: &'a str,
+    pub(super) policy: &'a str,
+    /// In which of an experiment's cases.
+    pub(super) case: Option<&'a str>,
+    pub(super) figure: &'static str,
+    pub(super) is_ratio: bool,
+    pub(super) to: Option<&'a str>,
+    pub(super) bounds: Bounds,
+    pub(super) reason: Option<&'a str>,
+}
+
+impl Told<'_> {
+    /// Whether it can be judged by these policies.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check(&self, contestants: &[Contestant]) -> Result<(), String> {
+        for named in [Some(self.policy), self.to].into_iter().flatten() {
+            if !contestants.iter().any(|contestant| contestant.text == named) {
+                return Err(format!("`{named}` is none of the experiment's policies"));
+            }
+        }
+        if self.is_ratio != self.to.is_some() {
+            return Err("a ratio, and only that, has a `to`".into());
+        }
+        if self.bounds.least.is_none() && self.bounds.most.is_none() {
+            return Err("a claim has a least or a most".into());
+        }
+        Ok(())
+    }
+
+    /// Judges it by the figure of each policy; `missing` where there is none.
+    pub(super) fn judged(
+        &self,
+        outcomes: &[Outcome],
+        missing: Verdict,
+        figure: impl Fn(&Outcome) -> Option<f64>,
+    ) -> Judgement {
+        let of = |name: &str| figure(outcomes.iter().find(|outcome| outcome.policy == name)?);
+        let over = self.to.map_or(Some(1.0), of).filter(|over| *over > 0.0);
+        let Some(ours) = of(self.policy).zip(over).map(|(figure, over)| figure / over) else {
+            return Judgement { ours: None, verdict: missing };
+        };
+        // Of a ratio the direction is which of the two is ahead.
+        let direction = self.is_ratio && self.bounds.is_ahead(ours);
+        Judgement { ours: Some(ours), verdict: Verdict::of(self.bounds.hold(ours), direction) }
+    }
+
+    /// Its row of a [`TABLE`].
+    pub(super) fn row(&self, judgement: Judgement, text: &mut String) {
+        let case = self.case.map_or(String::new(), |case| format!(", {case}"));
+        let to = self.to.map_or(String::new(), |to| format!(" {to}"));
+        let reason = self.reason.map_or(String::new(), |reason| format!(": {reason}"));
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "| {} ({}) | {}{case} | {}{to} | {} | {} | {}{reason} |",
+            self.says,
+            self.paper,
+            self.policy,
+            self.figure,
+            self.bounds,
+            judgement.ours.map_or("none".into(), |ours| format!("{ours:.3}")),
+            judgement.verdict.name(),
+        );
+    }
+}
+
+/// The experiment of a text without its claims, as a file of its own would tell it.
+///
+/// # Errors
+/// The text is no TOML, or has none.
+pub(super) fn alone(text: &str) -> Result<String> {
+    let broken = |cause: String| Error::new(ErrorKind::Data, "an experiment").cause(cause);
+    let table: toml::Table =
+        text.parse().map_err(|error: toml::de::Error| broken(error.to_string()))?;
+    let experiment =
+        table.get("experiment").ok_or_else(|| broken("it has no experiment".into()))?;
+    toml::to_string(experiment).map_err(|error| broken(error.to_string()))
+}
+
+/// Runs every policy of every stage, side by side; what they came to, stage by stage. Those that were not begun when
+/// `stop` was set are missing.
+///
+/// # Errors
+/// A machine that cannot be built.
+pub(super) fn run(
+    stages: &[(&Experiment, &[Contestant])],
+    stop: &Arc<AtomicBool>,
+) -> Result<Vec<Vec<Outcome>>> {
+    let jobs: Vec<(&Experiment, &Contestant)> =
+        stages.iter().flat_map(|(e, all)| all.iter().map(|who| (*e, who))).collect();
+    let nanos: Vec<u64> = jobs.iter().map(|(e, _)| e.time.as_nanos() as u64).collect();
+    let outcomes = side_by_side(&nanos, stop, |index: usize, reached: &AtomicU64| {
+        let (experiment, contestant) = jobs[index];
+        place(experiment, contestant, None, stop, reached)
+    })?;
+    let mut outcomes = outcomes.into_iter();
+    let of = |(_, all): &(_, &[Contestant])| outcomes.by_ref().take(all.len()).flatten().collect();
+    Ok(stages.iter().map(of).collect())
+}
+
+/// Sections of a page, in the order of their names: a fresh one in the place of that of the same name.
+pub(super) fn sections<'a>(
+    page: &str,
+    names: impl Iterator<Item = &'a str>,
+    fresh: impl Fn(&str) -> Option<String>,
+) -> String {
+    let old: Vec<&str> = page.split("\n## ").skip(1).collect();
+    let kept = |name: &str| {
+        let found = old.iter().find(|text| text.starts_with(&format!("{name}\n")));
+        found.map(|text| format!("## {}\n", text.trim_end()))
+    };
+    let all: Vec<String> = names.filter_map(|name| fresh(name).or_else(|| kept(name))).collect();
+    all.join("\n")
+}
