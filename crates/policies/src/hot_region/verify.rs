@@ -97,8 +97,8 @@ impl Verifier {
 
     /// What is known of a region; if nothing is, it is looked at from now on.
     pub(super) fn ask(&mut self, range: &Range, now: Time, orders: &mut Orders) -> Verdict {
-        if let Some(case) = self.cases.iter().find(|case| case.range.covers(range)) {
-            return case.verdict;
+        if let Some(verdict) = self.known(range) {
+            return verdict;
         }
         if self.cases.len() < CASES {
             let draw = |_| {
@@ -112,6 +112,17 @@ impl Verifier {
             self.look_at(self.cases.len() - 1, orders);
         }
         Verdict::Open
+    }
+
+    /// What is known of it or of what it lies in. That few pages of a region are accessed says nothing of a part
+    /// less than half as large: it may be the part where all of them are, found since.
+    fn known(&self, range: &Range) -> Option<Verdict> {
+        let covering = || self.cases.iter().filter(|case| case.range.covers(range));
+        if covering().any(|case| case.verdict == Verdict::Hot) {
+            return Some(Verdict::Hot);
+        }
+        let alike = |case: &&Case| case.range.bytes() <= 2 * range.bytes();
+        covering().find(alike).map(|case| case.verdict)
     }
 
     fn look_at(&mut self, case: usize, orders: &mut Orders) {
@@ -198,6 +209,29 @@ mod tests {
         assert_eq!(verdict(1), (Verdict::Hot, 2));
         assert_eq!(verdict(3).0, Verdict::Hot);
         assert_eq!(verdict(512), (Verdict::Cold, 6));
+    }
+
+    // 1 GiB of which the last sixteenth is accessed: 2 of 32 pages, too few. Asked for alone, it passes; seven
+    // eighths are the region still.
+    #[test]
+    fn a_hot_part_of_a_cold_region_is_looked_at_by_itself() {
+        let mut verifier = Verifier::new(Config::default());
+        let [whole, most] = [1 << 30, 7 << 27].map(|bytes| Range::new(SpaceId(0), 0, bytes));
+        let part = Range::new(SpaceId(0), 15 << 26, 1 << 30);
+        let cold = |range| Case {
+            range,
+            pages: Vec::new(),
+            looks: 6,
+            verdict: Verdict::Cold,
+            until: Time(0) + Duration::from_secs(10),
+        };
+        verifier.cases.push(cold(whole));
+        let mut orders = Orders::default();
+        assert_eq!(verifier.ask(&most, Time(0), &mut orders), Verdict::Cold);
+        assert!(orders.probes.is_empty());
+        assert_eq!(verifier.ask(&part, Time(0), &mut orders), Verdict::Open);
+        assert!(orders.probes.iter().all(|probe| probe.at.at >= part.start));
+        assert_eq!(orders.probes.len(), 32);
     }
 
     #[test]
