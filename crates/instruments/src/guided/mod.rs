@@ -47,8 +47,8 @@ const CLEAR_COST: u64 = 10;
 /// Windows after which a table that stayed cold is forgotten.
 const FORGET: u32 = 300;
 
-/// Windows after which a confirmed entry is checked again.
-const RECHECK: u32 = 25;
+/// Time after which a confirmed entry is checked again.
+const RECHECK: Duration = Duration::from_secs(5);
 
 /// Part of what leaf checks may cost where peers vouch for each other: enough to notice that they
 /// no longer should. Each check is two system calls, and a wide hot set has thousands of entries.
@@ -111,6 +111,11 @@ impl Config {
     /// What of the budget is for the burst.
     fn for_burst(&self) -> u64 {
         self.budget / 3
+    }
+
+    /// Windows after which a confirmed entry is checked again.
+    fn recheck(&self) -> u32 {
+        (RECHECK.as_nanos() / self.window.as_nanos().max(1)).max(1) as u32
     }
 
     /// What of it is for leaf checks, where peers vouch for each other or do not.
@@ -380,6 +385,7 @@ impl Guided {
     /// The most urgent entries to check, at most `most`, the most urgent first.
     fn most_urgent(&self, most: usize) -> Vec<Due> {
         let mut chosen = BinaryHeap::with_capacity(most + 1);
+        let recheck = self.config.recheck();
         for (key, table) in &self.tables {
             let hot = table.hot(self.config.hot);
             let inside = inside(hot);
@@ -387,7 +393,9 @@ impl Guided {
             for entry in ones(hot) {
                 while checked.next_if(|(at, _)| *at < entry).is_some() {}
                 let leaves = checked.next_if(|(at, _)| *at == entry).map(|(_, leaves)| leaves);
-                let Some(urgency) = urgency(table, entry, leaves, is_one(&inside, entry)) else {
+                let Some(urgency) =
+                    urgency((table, entry), leaves, is_one(&inside, entry), recheck)
+                else {
                     continue;
                 };
                 let due = (urgency, *key, entry as u16);
@@ -476,17 +484,17 @@ type Due = ((u32, u32, u64), (SpaceId, u64), u16);
 /// How soon an entry's leaves should be checked: less is sooner, `None` for not now. Among equals
 /// chance decides, as good as a product of the address is.
 fn urgency(
-    table: &Table,
-    entry: usize,
+    (table, entry): (&Table, usize),
     leaves: Option<&Leaves>,
     inside: bool,
+    recheck: u32,
 ) -> Option<(u32, u32, u64)> {
     let number = (table.range.start >> Level::PMD.shift()) + entry as u64;
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     match leaves.map(|leaves| (leaves.checks, table.since(leaves))) {
         None => Some((u32::from(inside), 0, mixed)),
         Some((0 | 1, _)) => Some((2, 0, mixed)),
-        Some((_, since)) if since < RECHECK => None,
+        Some((_, since)) if since < recheck => None,
         Some((_, since)) => Some((3, u32::MAX - since, mixed)),
     }
 }
@@ -548,6 +556,13 @@ impl Instrument for Guided {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // 25 windows of 200 ms, 6 of 800 ms: what was missed in one check is not cold for longer than 5 s.
+    #[test]
+    fn confirmed_entries_are_checked_again_after_a_time() {
+        let of = |ms: u64| Config { window: Duration::from_millis(ms), ..Config::default() };
+        assert_eq!([200, 800, 5_000, 60_000].map(|ms| of(ms).recheck()), [25, 6, 1, 1]);
+    }
 
     #[test]
     fn what_is_not_among_others() {
