@@ -6,4 +6,6 @@
 #[path = "../masim_input.rs"]
 mod masim_input;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| masim_input::read(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let _ = masim_input::read(data);
+});
