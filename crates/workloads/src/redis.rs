@@ -111,9 +111,8 @@ impl Pace {
         let mut micros = std::mem::take(&mut self.micros);
         micros.sort_unstable_by(f64::total_cmp);
         // The smallest that is not below so many of 100.
-        let at_least = |of: usize| {
-            micros.get((micros.len() * of).div_ceil(100).checked_sub(1)?).copied()
-        };
+        let at_least =
+            |of: usize| micros.get((micros.len() * of).div_ceil(100).checked_sub(1)?).copied();
         let (p95_us, p99_us) = (at_least(95)?, at_least(99)?);
         let operations = micros.len() as u64 * u64::from(PIPELINE);
         Some(Interval { at: at.as_secs_f64(), operations, p95_us, p99_us })

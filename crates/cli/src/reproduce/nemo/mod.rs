@@ -546,7 +546,8 @@ mod tests {
 
     #[test]
     fn verdicts_are_counted() {
-        let text = "| a | reproduced |\n| b | not reproduced: so it is |\n| c | reproduced: well |\n";
+        let text =
+            "| a | reproduced |\n| b | not reproduced: so it is |\n| c | reproduced: well |\n";
         let told = "2 reproduced, 0 direction only, 1 not reproduced, 0 not testable here";
         assert!(tally(text).contains(told), "{}", tally(text));
     }
@@ -557,7 +558,10 @@ mod tests {
         let notes: Vec<Notes> = [0.0, 37.0, 38.0, 40.0]
             .into_iter()
             .enumerate()
-            .map(|(n, found)| Notes { at_seconds: 5.0 * n as f64, figures: vec![(CANDIDATES, found)] })
+            .map(|(n, found)| Notes {
+                at_seconds: 5.0 * n as f64,
+                figures: vec![(CANDIDATES, found)],
+            })
             .collect();
         assert_eq!(detection(&notes), Some(10.0));
         assert_eq!(detection(&notes[..1]), None, "none is found");

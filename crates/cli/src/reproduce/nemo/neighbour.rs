@@ -371,9 +371,8 @@ impl Planned {
     pub(super) fn parse(name: &'static str, text: &str) -> Result<Self> {
         let Text { case, claim, experiment, hold } = read(name, text)?;
         drop(experiment);
-        let bad = |what: String| {
-            Error::new(ErrorKind::Data, format!("experiment {name}")).cause(what)
-        };
+        let bad =
+            |what: String| Error::new(ErrorKind::Data, format!("experiment {name}")).cause(what);
         let hold = hold.check().map_err(bad)?;
         let alone = claims::alone(text)?;
         let of = |case: Case| {
@@ -388,7 +387,10 @@ impl Planned {
         let planned = Self { name, cases, hold, claims: claim };
         let known: Vec<String> = planned.regimes().map(Regime::name).collect();
         for claim in &planned.claims {
-            claim.told().check_names(|named| known.iter().any(|name| name == named)).map_err(bad)?;
+            claim
+                .told()
+                .check_names(|named| known.iter().any(|name| name == named))
+                .map_err(bad)?;
         }
         Ok(planned)
     }
