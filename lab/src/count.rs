@@ -18,6 +18,8 @@ use crate::paths;
 const CHAPTERS: &[Chapter] = &[
     Chapter { name: "speed", measure: speed },
     Chapter { name: "simulated", measure: simulated },
+    Chapter { name: "models", measure: models },
+    Chapter { name: "driver", measure: driver },
     Chapter { name: "tenants", measure: tenants },
     Chapter { name: "qos", measure: qos },
 ];
@@ -84,6 +86,47 @@ fn simulated(_: &Desk<'_>) -> Result<Vec<Row>> {
     output.lines().filter(|line| line.starts_with('{')).map(figure).collect()
 }
 
+/// Operations on both models, and telemetries that come and go.
+const OPERATIONS: u64 = 100_000_000;
+const REGISTRATIONS: u64 = 1_000_000;
+
+/// A test of `tierscope-nemo` with more rounds than CI gives it. Whoever finds a difference panics: the row says that
+/// none did, over so many.
+fn long(
+    name: &str,
+    unit: &str,
+    (variable, rounds): (&str, u64),
+    test: [&str; 2],
+) -> Result<Vec<Row>> {
+    let words = ["test", "--release", "--quiet", "--package", "tierscope-nemo", "--test"];
+    let mut command = Command::new("cargo");
+    command.args(words).args(test).env(variable, rounds.to_string()).current_dir(paths::root());
+    let output = capture(&mut command)?;
+    let passed = passed(&output).filter(|tests| *tests > 0);
+    let command = format!("{variable}={rounds} cargo {} {}", words.join(" "), test.join(" "));
+    passed.ok_or_else(|| broken(format!("`{command}` ran no test: {output}")))?;
+    Ok(vec![row(name.into(), rounds as f64, unit, Bar::Least(rounds as f64), &command)])
+}
+
+/// How many tests a run says that passed.
+fn passed(output: &str) -> Option<u64> {
+    let told = output.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+    let each = told.map(|line| line.split(' ').next()?.parse::<u64>().ok());
+    each.reduce(|sum, one| Some(sum? + one?)).flatten()
+}
+
+/// The cycle model beside the functional one, hazards and control operations included.
+fn models(_: &Desk<'_>) -> Result<Vec<Row>> {
+    let name = "models: operations on which cycle and functional model are the same";
+    long(name, "operations", ("TIERSCOPE_OPERATIONS", OPERATIONS), ["models", "lanes"])
+}
+
+/// Random telemetries, after which all is free.
+fn driver(_: &Desk<'_>) -> Result<Vec<Row>> {
+    let name = "driver: telemetries registered and removed of which nothing is left";
+    long(name, "telemetries", ("TIERSCOPE_REGISTRATIONS", REGISTRATIONS), ["drivers", "leaks"])
+}
+
 /// Two tenants' traffic on a real kernel, as the controllers count it.
 fn tenants(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let out = boot(desk, "controllers", "", |_| Ok(()))?;
@@ -116,10 +159,13 @@ fn qos(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for phase in ["alone", "free", "held"] {
         let load = json(&out.join(format!("{phase}.json")))?;
-        let latency = p95(&load).ok_or_else(|| broken(format!("no intervals in {phase}.json")))?;
         let rate = number(&load, "/operations_per_second")?;
-        let what = format!("neighbour {phase}: p95 of sixteen reads of the victim");
-        rows.push(row(name(&what), latency, "µs", Bar::None, command));
+        for percentile in ["p95", "p99"] {
+            let latency = median(&load, &format!("{percentile}_us"))
+                .ok_or_else(|| broken(format!("no intervals in {phase}.json")))?;
+            let what = format!("neighbour {phase}: {percentile} of sixteen reads of the victim");
+            rows.push(row(name(&what), latency, "µs", Bar::None, command));
+        }
         let what = format!("neighbour {phase}: the victim's reads");
         rows.push(row(name(&what), rate, "/s", Bar::None, command));
     }
@@ -148,9 +194,9 @@ fn mib(text: &str) -> Option<f64> {
 }
 
 /// The median over seconds.
-fn p95(load: &Value) -> Option<f64> {
+fn median(load: &Value, figure: &str) -> Option<f64> {
     let seconds = load["intervals"].as_array()?.iter().skip(SETTLING);
-    let mut all: Vec<f64> = seconds.filter_map(|second| second["p95_us"].as_f64()).collect();
+    let mut all: Vec<f64> = seconds.filter_map(|second| second[figure].as_f64()).collect();
     all.sort_by(f64::total_cmp);
     all.get(all.len() / 2).copied()
 }
@@ -171,9 +217,11 @@ mod tests {
         assert_eq!(mib("16MiB"), Some(16.0));
         assert_eq!(stored("100 300 2\n"), Some(6400.0));
         assert_eq!(stored("100 300"), None);
+        let ran = "running 2 tests\n..\ntest result: ok. 2 passed; 0 failed\n";
+        assert_eq!((passed(ran), passed("nothing")), (Some(2), None));
         let second = |p95: f64| serde_json::json!({ "p95_us": p95 });
         let seconds = [9.0, 9.0, 9.0, 1.0, 3.0, 2.0].map(second);
         let load = serde_json::json!({ "intervals": seconds });
-        assert_eq!(p95(&load), Some(2.0));
+        assert_eq!((median(&load, "p95_us"), median(&load, "p99_us")), (Some(2.0), None));
     }
 }

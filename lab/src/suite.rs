@@ -54,8 +54,11 @@ pub struct Case {
     pub place: bool,
     /// Whether the checks of a run that gives memory back must hold.
     pub reclaim: bool,
-    /// Least precision and recall of telescope guided against the toucher's truth.
+    /// Least precision and recall of the first of `compared` against the toucher's truth.
     pub compare: Option<f64>,
+    /// Instruments whose recordings are compared, as the scenario calls their directories; telescope guided and bounded
+    /// unless told.
+    pub compared: Vec<String>,
 }
 
 impl Suite {
@@ -86,6 +89,13 @@ impl Case {
         Ok(scenario)
     }
 
+    fn compared(&self) -> Vec<String> {
+        match self.compared.as_slice() {
+            [] => ["telescope-guided", "telescope-bounded"].map(String::from).to_vec(),
+            named => named.to_vec(),
+        }
+    }
+
     /// Whether the case runs on the kernel of that name.
     #[must_use]
     pub fn runs_on(&self, kernel: &str) -> bool {
@@ -106,7 +116,7 @@ impl Case {
         let done = run::run(&scenario, kernel_name, kernel, &options)?;
         run::judge(&self.name, &done)?;
         if let Some(bar) = self.compare {
-            see::check(&done.out, bar)?;
+            see::check(&done.out, &self.compared(), bar)?;
         }
         if self.machine {
             machine::check(&done.out)?;

@@ -65,6 +65,11 @@ pub trait Policy {
     /// Its settings, for the recording.
     fn settings(&self) -> Vec<Setting>;
 
+    /// What it knows of its own work and nobody else can tell, by name: for whoever holds policies beside each other.
+    fn notes(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
     /// Takes evidence in.
     fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders);
 

@@ -128,14 +128,14 @@ fn tierscope() -> PathBuf {
     paths::programs().map_or_else(|| "tierscope".into(), |dir| dir.join("tierscope"))
 }
 
-/// Holds what the scenario `see` left in `out` against a bar for the precision and recall that
-/// telescope guided reaches at the end; the others are told.
+/// Holds recordings that a scenario such as `see` left in `out` against a bar for the precision and recall that
+/// the first of them reaches at the end; the others are told.
 ///
 /// # Errors
 /// It falls short.
-pub fn check(out: &Path, bar: f64) -> Result<()> {
-    let mut guided = None;
-    for name in ["telescope-guided", "telescope-bounded"] {
+pub fn check(out: &Path, names: &[String], bar: f64) -> Result<()> {
+    let mut first = None;
+    for name in names {
         let dir = out.join(name);
         let found = compare(&dir, bar, &dir.join("comparison"), false)?;
         let late = found.late(|kinds| Some(kinds.region));
@@ -145,15 +145,15 @@ pub fn check(out: &Path, bar: f64) -> Result<()> {
             late.precision(),
             late.recall()
         ));
-        guided.get_or_insert(late);
+        first.get_or_insert((name, late));
     }
-    match guided.is_some_and(|late| late.precision() >= bar && late.recall() >= bar) {
-        true => Ok(()),
-        false => Err(Error::new(
-            Kind::Job,
-            "telescope guided",
-            format!("precision or recall is below {bar} at the end"),
-        )),
+    match first {
+        Some((_, late)) if late.precision() >= bar && late.recall() >= bar => Ok(()),
+        Some((name, _)) => {
+            let cause = format!("precision or recall is below {bar} at the end");
+            Err(Error::new(Kind::Job, name.clone(), cause))
+        }
+        None => Err(Error::new(Kind::Usage, "compared", "nobody is named")),
     }
 }
 

@@ -197,7 +197,10 @@ fn run_exact<B: BusObserver + 'static>(
 }
 
 /// A controller like the paper's largest deployment in front of each range of physical memory.
-fn controllers(memory: &[(u64, u64)]) -> Result<Driver<Functional>> {
+///
+/// # Errors
+/// There is no such memory.
+pub(crate) fn controllers(memory: &[(u64, u64)]) -> Result<Driver<Functional>> {
     let Geometry { pipelines, channels, banks } = Geometry::PROTOTYPE;
     let zone = |(first, (start, end)): (usize, &(u64, u64))| Zone {
         start: *start,

@@ -87,10 +87,17 @@ impl Told<'_> {
     /// # Errors
     /// Why not.
     pub(super) fn check(&self, contestants: &[Contestant]) -> Result<(), String> {
-        for named in [Some(self.policy), self.to].into_iter().flatten() {
-            if !contestants.iter().any(|contestant| contestant.text == named) {
-                return Err(format!("`{named}` is none of the experiment's policies"));
-            }
+        self.check_names(|named| contestants.iter().any(|contestant| contestant.text == named))
+    }
+
+    /// Whether it can be judged where those are known.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check_names(&self, known: impl Fn(&str) -> bool) -> Result<(), String> {
+        let named = [Some(self.policy), self.to].into_iter().flatten();
+        if let Some(named) = named.into_iter().find(|named| !known(named)) {
+            return Err(format!("`{named}` is none of the experiment's policies"));
         }
         if self.is_ratio != self.to.is_some() {
             return Err("a ratio, and only that, has a `to`".into());
@@ -109,8 +116,18 @@ impl Told<'_> {
         figure: impl Fn(&Outcome) -> Option<f64>,
     ) -> Judgement {
         let of = |name: &str| figure(outcomes.iter().find(|outcome| outcome.policy == name)?);
-        let over = self.to.map_or(Some(1.0), of).filter(|over| *over > 0.0);
-        let Some(ours) = of(self.policy).zip(over).map(|(figure, over)| figure / over) else {
+        self.judge(missing, of(self.policy), self.to.map(of))
+    }
+
+    /// Judges it by its figure and that of whom it is held against, if it is; `missing` where there is none.
+    pub(super) fn judge(
+        &self,
+        missing: Verdict,
+        ours: Option<f64>,
+        to: Option<Option<f64>>,
+    ) -> Judgement {
+        let over = to.unwrap_or(Some(1.0)).filter(|over| *over > 0.0);
+        let Some(ours) = ours.zip(over).map(|(figure, over)| figure / over) else {
             return Judgement { ours: None, verdict: missing };
         };
         // Of a ratio the direction is which of the two is ahead.

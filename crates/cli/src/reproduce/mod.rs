@@ -182,20 +182,26 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     }
 }
 
-/// NEMO's experiments, and their page.
+/// NEMO's experiments, and their page: each is written as soon as it is done.
 fn run_nemo(args: &ReproduceArgs) -> Result<()> {
     let planned = nemo::choose(&args.experiments)?;
     let whole = args.experiments.iter().any(|name| name == nemo::GROUP);
     let stop = stop_flag()?;
-    let ran = nemo::run(planned, &stop)?;
-    if stop.load(Ordering::Relaxed) {
-        return Err(stopped());
+    for plan in planned {
+        let Some(section) = plan.run(&stop)? else { return Err(stopped()) };
+        match (&args.check, &args.output) {
+            (Some(path), _) => nemo::check(path, &section)?,
+            (None, Some(path)) => {
+                let old = std::fs::read_to_string(path).unwrap_or_default();
+                save(path, &nemo::merged(&old, &section)?)?;
+            }
+            (None, None) => print(&section.text)?,
+        }
     }
-    match (&args.check, &args.output) {
-        (Some(path), _) => nemo::check(path, &ran),
-        (None, Some(path)) => save(path, &nemo::page(&ran, whole)?),
-        (None, None) => print(&nemo::page(&ran, whole)?),
+    if whole && args.check.is_none() && args.output.is_none() {
+        print(&nemo::rest()?)?;
     }
+    Ok(())
 }
 
 /// Experiments on placement, and their part of the page: each is written as soon as it is done.

@@ -363,6 +363,7 @@ mod tests {
             killed: 0,
             wall_seconds: 0.0,
             rows: Vec::new(),
+            notes: Vec::new(),
         }
     }
 

@@ -312,6 +312,7 @@ mod tests {
             killed: 0,
             wall_seconds: 0.0,
             rows: vec![row(resident), row(resident / 2)],
+            notes: Vec::new(),
         }
     }
 

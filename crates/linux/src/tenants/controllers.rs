@@ -114,23 +114,27 @@ impl<E: Engine> Traffic for ByController<E> {
         self.translate(owners)
     }
 
-    /// Hints are acknowledged: who exceeds anew tells anew.
+    /// Hints are acknowledged.
     fn take(&mut self, out: &mut [u64]) -> Result<()> {
         self.add(out, true)?;
-        self.driver.notifications(&mut Vec::new());
-        Ok(())
+        self.listen()
     }
 
     fn peek(&mut self, out: &mut [u64]) -> Result<bool> {
         self.add(out, false).map(|()| true)
+    }
+
+    fn listen(&mut self) -> Result<()> {
+        self.driver.notifications(&mut Vec::new());
+        self.driver.engine().check()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_core::{BusObserver, Time};
-    use tierscope_nemo::{Functional, Memory};
+    use tierscope_core::{BusObserver, Error, ErrorKind, Time};
+    use tierscope_nemo::{At, Control, Functional, Geometry, Line, Memory, Status};
 
     /// Two tenants, whose cgroups nobody asks for.
     fn traffic() -> ByController<Functional> {
@@ -178,5 +182,61 @@ mod tests {
         request(&mut traffic, 1, 200);
         traffic.driver().notifications(&mut told);
         assert_eq!(told.len(), 1);
+    }
+
+    /// Controllers that break off: registers read as zero, and nothing is written.
+    struct Broken {
+        engine: Functional,
+        failed: bool,
+    }
+
+    impl Engine for Broken {
+        fn geometry(&self) -> Geometry {
+            self.engine.geometry()
+        }
+
+        fn memory(&self) -> &Memory {
+            self.engine.memory()
+        }
+
+        fn control(&mut self, at: At, control: Control) {
+            self.engine.control(at, control);
+        }
+
+        fn load(&mut self, _: usize, _: u64) -> Line {
+            self.failed = true;
+            Line::default()
+        }
+
+        fn status(&mut self, _: At, _: usize) -> Status {
+            self.failed = true;
+            Status::default()
+        }
+
+        fn pending(&mut self, _: usize) -> u64 {
+            self.failed = true;
+            0
+        }
+
+        fn check(&self) -> Result<()> {
+            match self.failed {
+                true => Err(Error::new(ErrorKind::Io, "the controllers do not answer")),
+                false => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_does_not_answer_is_no_silent_tenant() {
+        let broken = || {
+            let engine = Functional::new(Memory::single(64 << 20, 2).unwrap(), 4, 32).unwrap();
+            let driver = Driver::new(Broken { engine, failed: false });
+            ByController::with(driver, 2, 64 * 100).unwrap()
+        };
+        let said = |result: Result<()>| result.unwrap_err().kind();
+        let mut out = [0; 2];
+        assert_eq!(said(broken().take(&mut out)), ErrorKind::Io);
+        assert_eq!(said(broken().peek(&mut out).map(|_| ())), ErrorKind::Io);
+        assert_eq!(said(broken().listen()), ErrorKind::Io);
     }
 }

@@ -37,4 +37,10 @@ pub trait Traffic {
     /// # Errors
     /// As [`Traffic::take`].
     fn peek(&mut self, out: &mut [u64]) -> Result<bool>;
+
+    /// Whoever exceeds from now on is told of again, before the next [`Traffic::take`].
+    ///
+    /// # Errors
+    /// As [`Traffic::take`].
+    fn listen(&mut self) -> Result<()>;
 }

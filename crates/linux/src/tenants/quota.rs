@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Result};
 
@@ -17,10 +18,19 @@ const LEAST_US: u64 = 1000;
 pub struct CpuQuota {
     path: PathBuf,
     before: String,
-    set: Option<u64>,
+    set: Option<u128>,
 }
 
 impl CpuQuota {
+    /// The time that a quota is given for.
+    pub const PERIOD: Duration = Duration::from_micros(PERIOD_US);
+
+    /// What so many CPUs are in a period: whole microseconds, no less than the kernel takes.
+    #[must_use]
+    pub fn of_period(cpus: f64) -> Duration {
+        Duration::from_micros(((cpus * PERIOD_US as f64) as u64).max(LEAST_US))
+    }
+
     /// The limit of a cgroup, as it is.
     ///
     /// # Errors
@@ -41,7 +51,7 @@ impl CpuQuota {
     /// # Errors
     /// The kernel refuses.
     pub fn set(&mut self, cpus: f64) -> Result<()> {
-        let quota = ((cpus * PERIOD_US as f64) as u64).max(LEAST_US);
+        let quota = Self::of_period(cpus).as_micros();
         if self.set == Some(quota) {
             return Ok(());
         }

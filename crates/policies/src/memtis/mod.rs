@@ -26,7 +26,7 @@ pub mod nemo;
 mod skew;
 mod turns;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use tierscope_core::{
@@ -112,6 +112,8 @@ impl Settings for Config {
 }
 
 const TIERS: u8 = 8;
+/// What [`Policy::notes`] calls the huge pages that ever had a skewness above 0.
+pub const CANDIDATES: &str = "split candidates";
 /// Splits of a pass at most.
 const SPLITS: usize = 50;
 const MIB: u64 = 1 << 20;
@@ -431,6 +433,8 @@ pub struct Memtis {
     before_splits: Option<f64>,
     splits_pay: bool,
     to_split: VecDeque<u32>,
+    /// Huge pages that ever had a skewness above 0: who may be split.
+    candidates: HashSet<u32>,
     /// Whoever feeds it wants nothing moved or split yet.
     holds_still: bool,
     next_pass: Time,
@@ -453,6 +457,7 @@ impl Memtis {
             before_splits: None,
             splits_pay: true,
             to_split: VecDeque::new(),
+            candidates: HashSet::new(),
             holds_still: false,
             next_pass: Time(0),
             config,
@@ -506,6 +511,9 @@ impl Memtis {
             return None;
         }
         self.pages.divide(page, requests, all);
+        if self.pages.skewness(page) > 0 {
+            self.candidates.insert(page);
+        }
         let hot = self.pages.subpages(page).zip(requests).filter(|(subpage, _)| {
             bin(self.pages.sub_count(page, *subpage)) >= self.pages.base_hot
         });
@@ -575,6 +583,7 @@ impl Memtis {
         }
         let (buckets, accessed, used) = self.skewed();
         self.config.costs.charge(orders, accessed);
+        self.candidates.extend(buckets.iter().flatten());
         self.hits.records = records(self.config.cool, u32::from(self.pages.clock));
         self.hits.huge_pages = accessed;
         let fast = self.moves.capacity(Tier(0)) / PAGE_SIZE;
@@ -608,6 +617,21 @@ impl Memtis {
             next = page.checked_add(1).and_then(|after| self.pages.lists.next_known(after));
         }
         (buckets, accessed, used)
+    }
+
+    /// Of the huge pages that were accessed, how many have a skewness of 0, and of 16 and above; and all of them.
+    fn scores(&self) -> [u64; 3] {
+        let (mut scores, mut next) = ([0; 3], self.pages.lists.next_known(0));
+        while let Some(page) = next {
+            if self.pages.is_huge(page) && self.pages.lists.payload(page).count() > 0 {
+                let skewness = self.pages.skewness(page);
+                scores[0] += u64::from(skewness == 0);
+                scores[1] += u64::from(skewness >= 16);
+                scores[2] += 1;
+            }
+            next = page.checked_add(1).and_then(|after| self.pages.lists.next_known(after));
+        }
+        scores
     }
 
     fn split_some(&mut self, orders: &mut Orders) {
@@ -714,6 +738,16 @@ impl Policy for Memtis {
 
     fn settings(&self) -> Vec<Setting> {
         recorded(&self.config)
+    }
+
+    fn notes(&self) -> Vec<(&'static str, f64)> {
+        let [none, high, all] = self.scores().map(|pages| pages as f64);
+        let all = all.max(1.0);
+        vec![
+            (CANDIDATES, self.candidates.len() as f64),
+            ("share of skewness 0", none / all),
+            ("share of skewness from 16 on", high / all),
+        ]
     }
 
     fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
@@ -834,6 +868,8 @@ mod tests {
         trace.seconds(4, |_| samples(512 + 5, 200));
         assert!(trace.ordered().contains(&"512 Split".to_owned()), "{:?}", trace.ordered());
         trace.seconds(2, |_| samples(512 + 5, 1));
+        let notes = trace.policy.notes();
+        assert_eq!(notes[0], (CANDIDATES, 1.0), "huge page 0 was never sampled");
         let pages = &trace.policy.pages;
         assert_eq!(pages.lists.order(517), 0);
         assert!(pages.lists.payload(517).count() > 100 * WEIGHT);

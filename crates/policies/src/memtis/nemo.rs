@@ -200,6 +200,10 @@ impl Policy for MemtisNemo {
         recorded(&self.config)
     }
 
+    fn notes(&self) -> Vec<(&'static str, f64)> {
+        self.memtis.notes()
+    }
+
     fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
         match evidence {
             Evidence::Counters(id, states) => self.take(id, states, orders),
@@ -262,6 +266,7 @@ mod tests {
         assert_eq!(pages.lists.payload(0).count(), 90);
         let subs = [5, 7, 9].map(|subpage| pages.sub_count(0, subpage) / WEIGHT);
         assert_eq!(subs, [60, 30, 0]);
+        assert_eq!(trace.policy.notes()[0].1, 1.0, "page 0 may be split");
         assert_eq!(trace.policy.shares[&0], 1.0, "all of them fell on base pages that are hot");
         assert_eq!(pages.all.threshold(u64::MAX).1, 1024, "every page is counted once");
     }

@@ -20,6 +20,7 @@ use super::memory::Memory;
 use super::mover::Moves;
 use super::os::{Denied, Os, Stale};
 use super::process::Running;
+use super::quota::Quota;
 use super::setup::{Detail, Process, Setup};
 use super::space::Map;
 use super::thread::Thread;
@@ -62,6 +63,8 @@ pub struct Machine<B = ()> {
     pub(super) cpus: Vec<Cpu>,
     pub(super) threads: Vec<Thread>,
     pub(super) processes: Vec<Running>,
+    /// Of those whose CPU time is limited.
+    pub(super) quotas: BTreeMap<SpaceId, Quota>,
     pub(super) memory: Memory<B>,
     pub(super) costs: Costs,
     pub(super) detail: Detail,
@@ -109,6 +112,7 @@ impl<B: BusObserver> Machine<B> {
             cpus,
             threads: Vec::new(),
             processes: Vec::new(),
+            quotas: BTreeMap::new(),
             memory,
             costs: setup.costs.clone(),
             detail: setup.detail,

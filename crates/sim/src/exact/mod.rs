@@ -36,6 +36,7 @@ mod pmu;
 mod ports;
 mod private;
 mod process;
+mod quota;
 mod row;
 mod run;
 mod setup;

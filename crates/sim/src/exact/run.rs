@@ -84,7 +84,11 @@ impl<B: BusObserver> Machine<B> {
             }
             let until = if cpu.threads.len() > 1 { limit.min(cpu.turn_ends) } else { limit };
             let until = until.min(cpu.interrupted_at());
-            match self.slice(at, thread, until) {
+            let until = self.within_quota(at, thread, until);
+            let since = self.cpus[at].time;
+            let stopped = self.slice(at, thread, until);
+            self.use_quota(at, thread, since);
+            match stopped {
                 Stopped::Limit => {}
                 Stopped::NotDue(due) => self.not_due(at, due, limit),
                 Stopped::Segment => {

@@ -6,6 +6,7 @@ mod conformance;
 mod costs;
 mod counters;
 mod names;
+mod quota;
 mod stage;
 mod stores;
 mod telemetry;

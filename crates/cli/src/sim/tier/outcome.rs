@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tierscope_core::drive::{Course, Ended, Sink, Window, tier};
 use tierscope_core::metrics::moves::Moved;
-use tierscope_core::{Budget, Mover, Policy, Result, Time};
+use tierscope_core::{
+    Budget, Evidence, Mover, Orders, PlacementView, Policy, Result, Setting, Time,
+};
 use tierscope_policies::make;
 use tierscope_record::Recorder;
 use tierscope_sim::exact::{Account, Spent};
@@ -169,6 +171,54 @@ pub struct Outcome {
     pub wall_seconds: f64,
     /// Over time.
     pub rows: Vec<Row>,
+    /// What the policy knew of its own work, from time to time; nothing of most.
+    #[serde(skip)]
+    pub notes: Vec<Notes>,
+}
+
+/// What a policy knew of its own work at a time ([`Policy::notes`]).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notes {
+    /// In simulated seconds.
+    pub at_seconds: f64,
+    /// Figures by name.
+    pub figures: Vec<(&'static str, f64)>,
+}
+
+/// A policy, and what it knows of its own work from time to time.
+struct Noted<'a> {
+    policy: &'a mut dyn Policy,
+    next: Time,
+    notes: Vec<Notes>,
+}
+
+/// From one look at it to the next.
+const PAUSE: Duration = Duration::from_secs(5);
+
+impl Policy for Noted<'_> {
+    fn name(&self) -> &'static str {
+        self.policy.name()
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        self.policy.settings()
+    }
+
+    fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
+        self.policy.observe(evidence, orders);
+    }
+
+    fn tick(&mut self, now: Time, view: &dyn PlacementView, orders: &mut Orders) -> Time {
+        let next = self.policy.tick(now, view, orders);
+        if now >= self.next {
+            self.next = now + PAUSE;
+            let figures = self.policy.notes();
+            if !figures.is_empty() {
+                self.notes.push(Notes { at_seconds: now.seconds(), figures });
+            }
+        }
+        next
+    }
 }
 
 /// Nobody looks at the windows: the machine is looked at.
@@ -185,6 +235,7 @@ struct Run {
     ended: Ended,
     instrument: &'static str,
     settings: Vec<(String, String)>,
+    notes: Vec<Notes>,
 }
 
 /// Where what a policy saw and did is recorded, and the command line for it.
@@ -206,7 +257,8 @@ fn drive(
     let settings = policy.settings().into_iter().map(|s| (s.name.into(), s.value)).collect();
     let course = Course::until(Time(0) + experiment.time);
     let budget = Budget { bytes: u64::MAX };
-    let (told, placer) = (&mut *instrument, &mut *policy);
+    let mut noted = Noted { policy: &mut *policy, next: Time(0), notes: Vec::new() };
+    let (told, placer) = (&mut *instrument, &mut noted);
     let ended = match record {
         None => tier(stage, told, placer, mover, budget, &course, &mut Nobody)?,
         Some(record) => {
@@ -223,7 +275,8 @@ fn drive(
         }
     };
     experiment.ran()?;
-    Ok(Run { ended, instrument: instrument.name(), settings })
+    let notes = noted.notes;
+    Ok(Run { ended, instrument: instrument.name(), settings, notes })
 }
 
 /// Runs a policy on the experiment until its time is over or `stop` is set, and records it if that is
@@ -277,6 +330,7 @@ pub(crate) fn place(
         killed: *killed,
         wall_seconds: begun.elapsed().as_secs_f64(),
         rows,
+        notes: run.notes,
     })
 }
 

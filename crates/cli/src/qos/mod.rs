@@ -1,5 +1,7 @@
 //! `tierscope qos`: holds tenants to a memory bandwidth, by the CPU time of their cgroups (NEMO, section 5.3).
 
+pub(crate) mod held;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -9,8 +11,9 @@ use serde_json::{Value, json};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_linux::proc::Cgroup;
 use tierscope_linux::tenants::{Bell, ByController, ByMonitoring, CpuQuota, Traffic};
-use tierscope_policies::bandwidth_cap::{BandwidthCap, Settings};
+use tierscope_policies::bandwidth_cap::Settings;
 
+use self::held::Held;
 use crate::stop::Stop;
 use crate::units;
 
@@ -73,19 +76,14 @@ fn tenant(text: &str) -> Result<(PathBuf, u64), String> {
     }
 }
 
-/// A tenant, and what became of it.
+/// A tenant, and who limits it.
 struct Tenant {
     path: PathBuf,
     cap: u64,
-    loop_: BandwidthCap,
+    held: Held,
     quota: Option<CpuQuota>,
-    /// Told in this epoch: what the epoch's end says is known.
-    told: bool,
-    bytes: u64,
     /// Bytes of the second.
     recent: u64,
-    notices: u64,
-    least: f64,
 }
 
 impl Tenant {
@@ -93,53 +91,36 @@ impl Tenant {
         let quota = if args.dry_run { None } else { Some(CpuQuota::of(cgroup)?) };
         let settings = Settings::new(cap as f64, cpus);
         let settings = Settings { weight: args.weight, rate: args.rate, ..settings };
-        Ok(Self {
-            path: path.to_owned(),
-            cap,
-            loop_: BandwidthCap::new(settings),
-            quota,
-            told: false,
-            bytes: 0,
-            recent: 0,
-            notices: 0,
-            least: cpus,
-        })
+        Ok(Self { path: path.to_owned(), cap, held: Held::new(settings), quota, recent: 0 })
     }
 
     /// The tenant has moved so many bytes `elapsed` into an epoch.
-    fn look(&mut self, bytes: u64, elapsed: Duration, epoch: Duration) -> Result<()> {
-        if self.told || bytes < self.loop_.allowance(epoch) {
-            return Ok(());
+    fn look(&mut self, bytes: u64, elapsed: Duration, epoch: Duration) -> Result<bool> {
+        let enough = self.held.look(bytes, elapsed, epoch);
+        if enough {
+            self.limit()?;
         }
-        self.told = true;
-        self.notices += 1;
-        self.loop_.exceeded(elapsed, epoch);
-        self.limit()
+        Ok(enough)
     }
 
     fn end_of_epoch(&mut self, bytes: u64, time: Duration) -> Result<()> {
-        self.bytes += bytes;
         self.recent += bytes;
-        if std::mem::take(&mut self.told) {
-            return Ok(());
-        }
-        self.loop_.epoch(bytes, time);
-        self.limit()
+        if self.held.end_of_epoch(bytes, time) { self.limit() } else { Ok(()) }
     }
 
     fn limit(&mut self) -> Result<()> {
-        self.least = self.least.min(self.loop_.quota());
         match &mut self.quota {
-            Some(quota) => quota.set(self.loop_.quota()),
+            Some(quota) => quota.set(self.held.quota()),
             None => Ok(()),
         }
     }
 
     fn account(&self, time: Duration) -> Value {
+        let Held { bytes, notices, least, .. } = self.held;
         json!({
-            "tenant": self.path, "cap": self.cap, "bytes": self.bytes,
-            "bytes_per_second": self.bytes as f64 / time.as_secs_f64().max(f64::EPSILON),
-            "notifications": self.notices, "least_cpus": self.least, "cpus": self.loop_.quota(),
+            "tenant": self.path, "cap": self.cap, "bytes": bytes,
+            "bytes_per_second": bytes as f64 / time.as_secs_f64().max(f64::EPSILON),
+            "notifications": notices, "least_cpus": least, "cpus": self.held.quota(),
         })
     }
 }
@@ -210,8 +191,13 @@ fn hold(
         if let Some(left) = args.epoch.checked_sub(elapsed).filter(|left| !left.is_zero()) {
             if bell.wait(left) && traffic.peek(&mut bytes)? {
                 let elapsed = epoch.elapsed();
+                let mut enough = false;
                 for (tenant, bytes) in tenants.iter_mut().zip(&bytes) {
-                    tenant.look(*bytes, elapsed, args.epoch)?;
+                    enough |= tenant.look(*bytes, elapsed, args.epoch)?;
+                }
+                if !enough {
+                    // It rang before its time: channels share the traffic by halves, but not to the last line.
+                    traffic.listen()?;
                 }
             }
             continue;
@@ -235,14 +221,14 @@ fn tell(args: &QosArgs, tenants: &mut [Tenant], time: Duration) {
     for tenant in tenants {
         let rate = std::mem::take(&mut tenant.recent) as f64 / time.as_secs_f64();
         if args.json {
-            let cpus = tenant.loop_.quota();
+            let cpus = tenant.held.quota();
             println!(
                 "{}",
                 json!({ "tenant": tenant.path, "bytes_per_second": rate, "cpus": cpus })
             );
         } else {
             let (path, cap) = (tenant.path.display(), units::show_bytes(tenant.cap));
-            let (rate, cpus) = (units::show_bytes(rate as u64), tenant.loop_.quota());
+            let (rate, cpus) = (units::show_bytes(rate as u64), tenant.held.quota());
             println!("{path}: {rate}/s of {cap}/s with {cpus:.2} CPUs");
         }
     }
@@ -256,14 +242,14 @@ fn tell_all(args: &QosArgs, tenants: &[Tenant], time: Duration, spent: Duration)
         return println!("{told}");
     }
     for tenant in tenants {
-        let rate = tenant.bytes as f64 / time.as_secs_f64().max(f64::EPSILON);
+        let rate = tenant.held.bytes as f64 / time.as_secs_f64().max(f64::EPSILON);
         println!(
             "{}: {}/s over {}; {} notifications, {:.2} CPUs at least",
             tenant.path.display(),
             units::show_bytes(rate as u64),
             units::show_duration(time),
-            tenant.notices,
-            tenant.least,
+            tenant.held.notices,
+            tenant.held.least,
         );
     }
     println!("tierscope took {:.2} % of a CPU; limits are as before", share * 100.0);

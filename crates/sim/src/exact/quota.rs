@@ -1,0 +1,106 @@
+//! CPU time that a process may have, as bandwidth control gives it to a cgroup (`cpu.max`; kernel/sched/fair.c,
+//! `cfs_bandwidth`): its threads run until together they used the quota of a period, and then wait for the next one. A new
+//! quota is there at once, and whoever waits goes on (kernel/sched/core.c, `tg_set_cfs_bandwidth`).
+//!
+//! Cores take time from the quota as their threads run, where the kernel gives it to them 5 ms at a time
+//! (`sched_cfs_bandwidth_slice_us`): a process of many threads gets a little less there.
+
+use std::time::Duration;
+
+use tierscope_core::{BusObserver, SpaceId};
+
+use super::machine::Machine;
+use super::tier::NS;
+
+/// What a process may use, in ps.
+#[derive(Clone, Debug)]
+pub(super) struct Quota {
+    period: u64,
+    quota: u64,
+    /// What is left of this period's.
+    left: u64,
+    /// When this period ends.
+    ends: u64,
+    /// Threads that wait for the next one.
+    waiting: Vec<usize>,
+}
+
+impl Quota {
+    fn new(quota: u64, period: u64, now: u64) -> Self {
+        Self { period, quota, left: quota, ends: now + period, waiting: Vec::new() }
+    }
+
+    /// What may be used from `now` on.
+    fn left(&mut self, now: u64) -> u64 {
+        if now >= self.ends {
+            self.ends += ((now - self.ends) / self.period + 1) * self.period;
+            self.left = self.quota;
+            self.waiting.clear();
+        }
+        self.left
+    }
+
+    /// So much was used.
+    fn take(&mut self, time: u64) {
+        self.left = self.left.saturating_sub(time);
+    }
+}
+
+impl<B: BusObserver> Machine<B> {
+    /// Gives a process so much CPU time in each `period`, over all its threads, from now on.
+    pub fn limit(&mut self, space: SpaceId, quota: Duration, period: Duration) {
+        let ps = |time: Duration| (time.as_nanos() as u64).saturating_mul(NS).max(NS);
+        let (quota, period, now) = (ps(quota), ps(period), self.now);
+        let Some(known) = self.quotas.get_mut(&space) else {
+            self.quotas.insert(space, Quota::new(quota, period, now));
+            return;
+        };
+        (known.quota, known.left, known.period) = (quota, quota, period);
+        for thread in std::mem::take(&mut known.waiting) {
+            self.threads[thread].due = now;
+        }
+    }
+
+    /// How far a thread may run that would run until `until`; a thread without a quota left is due at the next period.
+    pub(super) fn within_quota(&mut self, at: usize, thread: usize, until: u64) -> u64 {
+        let now = self.cpus[at].time;
+        let Some(quota) = self.quotas.get_mut(&self.threads[thread].space) else { return until };
+        let left = quota.left(now);
+        if left > 0 {
+            return until.min(now + left);
+        }
+        let due = &mut self.threads[thread].due;
+        if *due < quota.ends {
+            *due = quota.ends;
+            quota.waiting.push(thread);
+        }
+        until
+    }
+
+    /// A thread ran from `since` on.
+    pub(super) fn use_quota(&mut self, at: usize, thread: usize, since: u64) {
+        if let Some(quota) = self.quotas.get_mut(&self.threads[thread].space) {
+            quota.take(self.cpus[at].time - since);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // 10 of 100: 4 are used, then 6 are left; at 100 there are 10 again, at 350 too.
+    #[test]
+    fn each_period_has_its_quota() {
+        let mut quota = Quota::new(10, 100, 0);
+        quota.take(4);
+        assert_eq!((quota.left(99), quota.ends), (6, 100));
+        quota.take(7);
+        assert_eq!(quota.left(99), 0);
+        quota.waiting.push(0);
+        assert_eq!((quota.left(100), quota.ends), (10, 200));
+        assert!(quota.waiting.is_empty(), "nobody waits in a new period");
+        quota.take(10);
+        assert_eq!((quota.left(350), quota.ends), (10, 400));
+    }
+}
