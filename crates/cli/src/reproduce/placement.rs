@@ -37,8 +37,8 @@ experiments!(
     "multi-clock/ycsb-w" as "ycsb-w",
     "multi-clock/ycsb-d" as "ycsb-d",
     "multi-clock/ycsb-a-interval" as "ycsb-a-interval",
-    "multi-clock/ycsb-a-dram-12" as "ycsb-a-dram-12",
-    "multi-clock/ycsb-a-dram-36" as "ycsb-a-dram-36",
+    "multi-clock/ycsb-a-dram-6" as "ycsb-a-dram-6",
+    "multi-clock/ycsb-a-dram-18" as "ycsb-a-dram-18",
     "multi-clock/ycsb-a-options" as "ycsb-a-options",
     "multi-clock/ycsb-a-memory-mode" as "ycsb-a-memory-mode",
     "multi-clock/pr-memory-mode" as "pr-memory-mode",
@@ -75,7 +75,7 @@ pub(super) const MARK: &str = "\n# Placement policies\n";
 const HEAD: &str = "
 Made by `tierscope reproduce placement -o REPRODUCTION.md`, or with the names of single experiments. Everything is *simulated*; no parameter was
 fitted to a claim. Rates are of the first process after the warm-up. Sizes and times of the exact runs are small ones of our own, so that each
-takes minutes: ratios of footprint to fast memory are kept, sizes are not. The daemons' paces (1024 pages a second) are the papers'.
+takes a minute or two of a CPU: ratios of footprint to fast memory are kept, sizes are not. The daemons' paces (1024 pages a second) are the papers'.
 
 ";
 
