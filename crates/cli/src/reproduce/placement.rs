@@ -75,7 +75,7 @@ pub(super) const MARK: &str = "\n# Placement policies\n";
 const HEAD: &str = "
 Made by `tierscope reproduce placement -o REPRODUCTION.md`, or with the names of single experiments. Everything is *simulated*; no parameter was
 fitted to a claim. Rates are of the first process after the warm-up. Sizes and times of the exact runs are small ones of our own, so that each
-takes a minute or two of a CPU: ratios of footprint to fast memory are kept, sizes are not. The daemons' paces (1024 pages a second) are the papers'.
+takes minutes: ratios of footprint to fast memory are kept, sizes are not. The daemons' paces (1024 pages a second) are the papers'.
 
 ";
 
