@@ -3,11 +3,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::bench::{Bar, Row, row};
-use crate::chapters::{self, Chapter, Desk, example, number};
+use crate::chapters::{self, Chapter, Desk, figures, number, tierscope};
+use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::kernels::Matrix;
 use crate::machine::bench::boot;
@@ -98,20 +100,17 @@ fn rows(runs: &[(&str, Run)], keys: f64, command: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Sizes of the curve, in GiB.
-const SIZES: &[u64] = &[1, 4, 16, 64, 256, 1024];
-
-/// The cost of a walk against mapped memory, simulated: of the same hot GiB, and of a tenth.
+/// The cost of a walk against mapped memory, simulated: half a GiB is accessed of 1 GiB to 1 TiB.
 fn scan_cost(_: &Desk<'_>) -> Result<Vec<Row>> {
-    let sizes: Vec<String> = SIZES.iter().map(ToString::to_string).collect();
-    let (told, command) =
-        example("tierscope-sim", "scan_cost", &["--release"], &[sizes.join(",")])?;
+    let words = ["bench", "scan-cost", "--json"];
+    let told = figures(&capture(Command::new(tierscope()?).args(words))?);
+    let command = format!("tierscope {}", words.join(" "));
     let curve = told["curve"].as_array().cloned().unwrap_or_default();
     let mut rows = Vec::new();
     for point in &curve {
         let gib = number(point, "/gib")?;
-        for policy in ["linear", "mglru", "telescope"] {
-            let ms = number(point, &format!("/{policy}_ms"))?;
+        for policy in ["mglru-linear", "mglru", "mglru-telescope"] {
+            let ms = number(point, &format!("/ms/{policy}"))?;
             let name = format!("scan cost: {policy}: a walk of {gib} GiB, 0.5 GiB hot, simulated");
             rows.push(row(name, ms, "ms", Bar::None, &command));
         }
@@ -121,8 +120,8 @@ fn scan_cost(_: &Desk<'_>) -> Result<Vec<Row>> {
         rows.push(row(format!("scan cost: {what}"), value, "ratio", bar, &command));
     };
     // 1024 times the memory, the same part of it accessed.
-    add("linear: 1 TiB over 1 GiB", growth("linear")?, Bar::Least(256.0));
-    add("telescope: 1 TiB over 1 GiB", growth("telescope")?, Bar::Most(4.0));
+    add("mglru-linear: 1 TiB over 1 GiB", growth("mglru-linear")?, Bar::Least(256.0));
+    add("mglru-telescope: 1 TiB over 1 GiB", growth("mglru-telescope")?, Bar::Most(4.0));
     Ok(rows)
 }
 

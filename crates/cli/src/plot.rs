@@ -1,5 +1,5 @@
-//! Shares over time, as SVG: frame, scales, changes of the hot set. What is drawn in it is its
-//! user's.
+//! Shares over time, as SVG: frame, scales, changes of the hot set; or anything else over anything else.
+//! What is drawn in it is its user's.
 
 use std::fmt::Write;
 
@@ -16,6 +16,9 @@ const COLOURS: [&str; 7] =
 /// Strokes of the first, second and further rounds of colours.
 const DASHES: [&str; 3] = ["", r#" stroke-dasharray="5 3""#, r#" stroke-dasharray="1 3""#];
 
+/// A place on a scale, and what stands there.
+pub(crate) type Mark = (f64, String);
+
 /// A drawing in the making.
 pub(crate) struct Plot {
     height: f64,
@@ -28,7 +31,23 @@ pub(crate) struct Plot {
 impl Plot {
     /// The empty frame from 0 s to `end`; `right` is left free beside it.
     pub(crate) fn new(title: &str, height: f64, right: f64, end: f64) -> Self {
-        let mut plot = Plot { height, right, end: end.max(1e-9), svg: String::new() };
+        let up = [0.0, 0.25, 0.5, 0.75, 1.0].map(|share| (share, share.to_string()));
+        let end = end.max(1e-9);
+        let across = (0..=10).map(|tenth| end * f64::from(tenth) / 10.0);
+        let across: Vec<Mark> =
+            across.map(|seconds| (seconds, format!("{seconds:.1} s"))).collect();
+        Self::scaled(title, height, right, (end, &across), &up)
+    }
+
+    /// Likewise, with other scales: what lies at the right end and marks across, and marks from 0 to 1 upwards.
+    pub(crate) fn scaled(
+        title: &str,
+        height: f64,
+        right: f64,
+        (end, across): (f64, &[Mark]),
+        up: &[Mark],
+    ) -> Self {
+        let mut plot = Plot { height, right, end, svg: String::new() };
         // Writing to a string does not fail, here and below.
         let _ = writeln!(
             plot.svg,
@@ -37,28 +56,29 @@ impl Plot {
 <text x="{LEFT}" y="16">{}</text>"#,
             escaped(title)
         );
-        plot.scales();
+        plot.scales(across, up);
         plot
     }
 
-    fn scales(&mut self) {
-        for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
-            let at = self.y(share);
+    fn scales(&mut self, across: &[Mark], up: &[Mark]) {
+        for (share, name) in up {
+            let at = self.y(*share);
             let _ = writeln!(
                 self.svg,
-                r##"<line x1="{LEFT}" x2="{}" y1="{at:.1}" y2="{at:.1}" stroke="#ddd"/><text x="{}" y="{:.1}" text-anchor="end">{share}</text>"##,
+                r##"<line x1="{LEFT}" x2="{}" y1="{at:.1}" y2="{at:.1}" stroke="#ddd"/><text x="{}" y="{:.1}" text-anchor="end">{}</text>"##,
                 WIDTH - self.right,
                 LEFT - 6.0,
-                at + 4.0
+                at + 4.0,
+                escaped(name)
             );
         }
-        for tenth in 0..=10 {
-            let seconds = self.end * f64::from(tenth) / 10.0;
+        for (place, name) in across {
             let _ = writeln!(
                 self.svg,
-                r#"<text x="{:.1}" y="{}" text-anchor="middle">{seconds:.1} s</text>"#,
-                self.x(seconds),
-                self.height - 20.0
+                r#"<text x="{:.1}" y="{}" text-anchor="middle">{}</text>"#,
+                self.x(*place),
+                self.height - 20.0,
+                escaped(name)
             );
         }
     }

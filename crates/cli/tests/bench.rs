@@ -144,3 +144,35 @@ fn scenarios_are_checked_before_anything_runs() {
     let output = tierscope(&["bench", "accuracy", "needle-4kb", "stairs-5tb", "--svg", "x.svg"]);
     assert_eq!(output.status.code(), Some(2));
 }
+
+// Four times the memory: a walk over all of it takes longer, one from above does not; the figure names both.
+#[test]
+fn walks_are_measured_against_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let svg = dir.path().join("walks.svg");
+    let output = tierscope(&[
+        "bench",
+        "scan-cost",
+        "64M,256M",
+        "--hot=8M",
+        "--policy=mglru-linear",
+        "--policy=mglru-telescope",
+        "--json",
+        "--svg",
+        svg.to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let growth = |policy: &str| told["growth"][policy].as_f64().unwrap();
+    assert!(growth("mglru-linear") > 2.0 && growth("mglru-telescope") < 1.1, "{told}");
+    assert_eq!(told["curve"].as_array().map(Vec::len), Some(2));
+    let svg = std::fs::read_to_string(svg).unwrap();
+    assert!(svg.contains("mglru-telescope") && svg.contains("256 MiB"), "{svg}");
+}
+
+#[test]
+fn walks_of_who_does_not_walk_are_refused() {
+    let output = tierscope(&["bench", "scan-cost", "1G", "--policy=static"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("walks over no tables"), "{said}");
+}

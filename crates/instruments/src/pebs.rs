@@ -15,7 +15,7 @@
 //! tiering they took 120 s: variant *patient*. The number of samples lost on the way cannot be told
 //! to any block.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tierscope_core::{
@@ -92,6 +92,8 @@ impl Config {
 struct Block {
     /// Window and count, as far back as samples count; the oldest first.
     counts: VecDeque<(u32, u32)>,
+    /// The window of the first count: most blocks have nothing to forget, and are not followed to their counts.
+    oldest: u32,
     total: u32,
     /// Window in which it became hot or cold.
     turned: u32,
@@ -100,6 +102,9 @@ struct Block {
 
 impl Block {
     fn add(&mut self, window: u32, samples: u32) {
+        if self.counts.is_empty() {
+            self.oldest = window;
+        }
         self.total += samples;
         match self.counts.back_mut() {
             Some((last, count)) if *last == window => *count += samples,
@@ -109,12 +114,16 @@ impl Block {
 
     /// Forgets what was sampled before window `first`.
     fn forget(&mut self, first: u32) {
+        if self.oldest >= first {
+            return;
+        }
         while let Some((window, count)) = self.counts.front().copied()
             && window < first
         {
             self.total -= count;
             self.counts.pop_front();
         }
+        self.oldest = self.counts.front().map_or(u32::MAX, |(window, _)| *window);
     }
 
     fn turn(&mut self, window: u32, hot: u32) {
@@ -126,12 +135,16 @@ impl Block {
     }
 }
 
+/// Where a block begins.
+type Key = (SpaceId, u64);
+
 /// The instrument.
 #[derive(Debug)]
 pub struct Pebs {
     config: Config,
     areas: Vec<Range>,
-    blocks: BTreeMap<(SpaceId, u64), Block>,
+    /// By address: of terabytes there are a million, all of which are gone through in each window.
+    blocks: Vec<(Key, Block)>,
     /// When the window began; `None` before the first.
     window_start: Option<Time>,
     windows: u32,
@@ -149,7 +162,7 @@ impl Pebs {
         Ok(Self {
             config,
             areas: Vec::new(),
-            blocks: BTreeMap::new(),
+            blocks: Vec::new(),
             window_start: None,
             windows: 0,
             next_update: Time(0),
@@ -176,11 +189,26 @@ impl Pebs {
     fn count(&mut self) {
         // Sorted first: of millions of samples, most fall into few blocks.
         let key = |sample: &Sample| (sample.at.space, sample.at.at / BLOCK * BLOCK);
-        let mut keys: Vec<(SpaceId, u64)> = self.samples.iter().map(key).collect();
+        let mut keys: Vec<Key> = self.samples.iter().map(key).collect();
         keys.sort_unstable();
+        let mut fresh: Vec<(Key, Block)> = Vec::new();
+        let mut at = 0;
         for block in keys.chunk_by(|a, b| a == b) {
             let samples = u32::try_from(block.len()).unwrap_or(u32::MAX);
-            self.blocks.entry(block[0]).or_default().add(self.windows, samples);
+            at += self.blocks[at..].partition_point(|(key, _)| *key < block[0]);
+            match self.blocks.get_mut(at) {
+                Some((key, known)) if *key == block[0] => known.add(self.windows, samples),
+                _ => {
+                    let mut unknown = Block::default();
+                    unknown.add(self.windows, samples);
+                    fresh.push((block[0], unknown));
+                }
+            }
+        }
+        if !fresh.is_empty() {
+            self.blocks.append(&mut fresh);
+            // Two runs in order: merged.
+            self.blocks.sort_by_key(|(key, _)| *key);
         }
     }
 
@@ -188,14 +216,14 @@ impl Pebs {
         self.count();
         let (window, hot) = (self.windows, self.config.hot);
         let first = (window + 1).saturating_sub(self.config.windows());
-        for block in self.blocks.values_mut() {
+        self.blocks.retain_mut(|(_, block)| {
             block.forget(first);
             block.turn(window, hot);
-        }
-        self.blocks.retain(|_, block| block.total > 0);
+            block.total > 0
+        });
         self.windows += 1;
         let scale = self.config.scale();
-        let spot = |((space, start), block): (&(SpaceId, u64), &Block)| Spot {
+        let spot = |((space, start), block): &(Key, Block)| Spot {
             range: Range::new(*space, *start, start + BLOCK),
             hits: block.total.min(scale) as f32,
             samples: scale,

@@ -72,7 +72,7 @@ impl NimbleSelection {
     /// The policy with these settings.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let pages = Resident::new(Clock::new(false, 1), config.census);
+        let pages = Resident::new(Clock::new(false, 1).without_cold(), config.census);
         Self { pages, next_scan: Time(0), config }
     }
 
@@ -102,7 +102,6 @@ impl NimbleSelection {
             }
             self.config.costs.charge(orders, u64::from(self.config.scan - left));
         }
-        self.pages.clock.clear_cold();
     }
 
     fn promote(&mut self, page: u32, from: Tier, orders: &mut Orders) -> bool {

@@ -17,6 +17,9 @@ pub enum BenchCommand {
     #[command(long_about = about("All instruments side by side on a simulated machine: precision, \
                                   recall, detection, cost"))]
     Accuracy(AccuracyArgs),
+    /// What a walk over page tables costs as memory grows and what is accessed of it does not:
+    /// policies that give memory back, on simulated machines
+    ScanCost(ScanCostArgs),
 }
 
 fn scenarios() -> String {
@@ -67,4 +70,28 @@ pub struct AccuracyArgs {
     /// Write a page with tables and drawings of all scenarios into this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// Flags of `tierscope bench scan-cost`.
+#[derive(Debug, Args)]
+pub struct ScanCostArgs {
+    /// Bytes that are mapped, the smallest first
+    #[arg(value_name = "SIZE,…", value_delimiter = ',', default_value = "1G,4G,16G,64G,256G,1T", value_parser = units::bytes)]
+    pub sizes: Vec<u64>,
+
+    /// A policy of those that give memory back, as NAME:key=value,…; can be given more than once
+    #[arg(long = "policy", value_name = "P", default_values = ["mglru-linear", "mglru", "mglru-telescope"])]
+    pub policies: Vec<String>,
+
+    /// Bytes that are accessed of each size
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::bytes)]
+    pub hot: u64,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw milliseconds of a walk against bytes mapped into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `tierscope bench`: instruments side by side on the simulated machine.
+//! `tierscope bench`: instruments, and walks of policies, side by side on simulated machines.
 
 mod args;
 mod chart;
@@ -6,6 +6,7 @@ pub(crate) mod contender;
 pub(crate) mod judge;
 pub(crate) mod machine;
 pub(crate) mod race;
+mod scan_cost;
 pub(crate) mod scenario;
 mod table;
 
@@ -20,7 +21,7 @@ use tierscope_report::write_json;
 use crate::report::written;
 use crate::watch::Watch;
 
-pub use args::{AccuracyArgs, BenchCommand};
+pub use args::{AccuracyArgs, BenchCommand, ScanCostArgs};
 pub use contender::Contender;
 pub use judge::{Detection, Outcome, Row, Shares};
 pub use scenario::Scenario;
@@ -62,6 +63,7 @@ pub struct Report {
 pub fn run(command: &BenchCommand) -> Result<()> {
     match command {
         BenchCommand::Accuracy(args) => accuracy(args),
+        BenchCommand::ScanCost(args) => scan_cost::run(args),
     }
 }
 

@@ -26,20 +26,36 @@ struct Text {
 /// What is looked at.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Look {
-    name: String,
-    about: String,
-    source: String,
+pub(super) struct Look {
+    pub(super) name: String,
+    pub(super) about: String,
+    pub(super) source: String,
     workloads: Vec<Spanned<String>>,
     /// Accesses a second.
-    rate: u32,
+    pub(super) rate: u32,
     /// Pages followed.
-    pages: u32,
+    pub(super) pages: u32,
     /// How long a window is.
     window: Spanned<String>,
-    /// Pairs of windows.
-    windows: u32,
-    seed: u64,
+    /// Windows, or pairs of one and the next.
+    pub(super) windows: u32,
+    pub(super) seed: u64,
+}
+
+impl Look {
+    /// How long a window is, and the workloads; `name` and `text` are the file's.
+    ///
+    /// # Errors
+    /// One of them is wrong: line and column.
+    pub(super) fn read(&self, name: &str, text: &str) -> Result<(Duration, Vec<Workload>)> {
+        let bad = |offset: usize, what: String| at_place(name, text, offset, what);
+        let window = units::duration(self.window.get_ref());
+        let window = window.map_err(|what| bad(self.window.span().start, what))?;
+        let of = |spec: &Spanned<String>| {
+            from_spec(spec.get_ref()).map_err(|e| bad(spec.span().start, e.to_string()))
+        };
+        Ok((window, self.workloads.iter().map(of).collect::<Result<_>>()?))
+    }
 }
 
 /// What the paper says of it.
@@ -134,30 +150,51 @@ fn unit(rng: &mut Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
+/// Pages of a workload, drawn evenly, and their accesses.
+pub(super) struct Sample<'a> {
+    workload: &'a Workload,
+    rng: Rng,
+    /// Areas, and bytes within.
+    pages: Vec<(usize, u64)>,
+    rate: f64,
+}
+
+impl<'a> Sample<'a> {
+    pub(super) fn draw(workload: &'a Workload, look: &Look) -> Self {
+        let mut rng = Rng::seeded(look.seed);
+        let all: u64 = workload.areas.iter().map(|area| area.bytes / PAGE_SIZE).sum();
+        let page = |rng: &mut Rng| {
+            let mut left = rng.below(all.max(1));
+            let mut areas = workload.areas.iter().enumerate();
+            let found = areas.find_map(|(number, area)| {
+                let pages = area.bytes / PAGE_SIZE;
+                if left < pages {
+                    return Some((number, left * PAGE_SIZE));
+                }
+                left -= pages;
+                None
+            });
+            found.unwrap_or_default()
+        };
+        let pages = (0..look.pages).map(|_| page(&mut rng)).collect();
+        Self { workload, rng, pages, rate: f64::from(look.rate) }
+    }
+
+    /// Accesses of each page within the window of that number.
+    pub(super) fn counts(&mut self, number: u32, window: Duration) -> Vec<u64> {
+        let (from, to) = (window * number, window * (number + 1));
+        let means = expected(self.workload, &self.pages, from, to);
+        means.iter().map(|mean| poisson(&mut self.rng, mean * self.rate)).collect()
+    }
+}
+
 /// Follows pages of a workload.
 fn follow(workload: &Workload, look: &Look, window: Duration) -> Followed {
-    let mut rng = Rng::seeded(look.seed);
-    let all: u64 = workload.areas.iter().map(|area| area.bytes / PAGE_SIZE).sum();
-    let page = |rng: &mut Rng| {
-        let mut left = rng.below(all.max(1));
-        let mut areas = workload.areas.iter().enumerate();
-        let found = areas.find_map(|(number, area)| {
-            let pages = area.bytes / PAGE_SIZE;
-            if left < pages {
-                return Some((number, left * PAGE_SIZE));
-            }
-            left -= pages;
-            None
-        });
-        found.unwrap_or_default()
-    };
-    let pages: Vec<(usize, u64)> = (0..look.pages).map(|_| page(&mut rng)).collect();
+    let mut sample = Sample::draw(workload, look);
     let mut followed = Followed::default();
     let mut before: Option<Vec<u64>> = None;
     for number in 0..=look.windows {
-        let means = expected(workload, &pages, window * number, window * (number + 1));
-        let counts: Vec<u64> =
-            means.iter().map(|mean| poisson(&mut rng, mean * f64::from(look.rate))).collect();
+        let counts = sample.counts(number, window);
         for (before, after) in before.iter().flatten().zip(&counts) {
             followed.note(*before, *after);
         }
@@ -172,15 +209,11 @@ fn follow(workload: &Workload, look: &Look, window: Duration) -> Followed {
 /// The text is wrong: line and column.
 pub(super) fn section(name: &str, text: &str) -> Result<String> {
     let Text { look, claim } = read(name, text)?;
-    let bad = |offset: usize, what: String| at_place(name, text, offset, what);
-    let window = units::duration(look.window.get_ref());
-    let window = window.map_err(|what| bad(look.window.span().start, what))?;
+    let (window, workloads) = look.read(name, text)?;
     let mut rows = String::new();
     let mut least: Option<f64> = Some(f64::INFINITY);
-    for spec in &look.workloads {
-        let workload = from_spec(spec.get_ref());
-        let workload = workload.map_err(|e| bad(spec.span().start, e.to_string()))?;
-        let followed = follow(&workload, &look, window);
+    for workload in &workloads {
+        let followed = follow(workload, &look, window);
         let mean = |later: Later| later.mean().map_or("–".into(), |mean| format!("{mean:.2}"));
         let ratio = followed.ratio();
         least = least.zip(ratio).map(|(least, ratio)| least.min(ratio));

@@ -6,6 +6,7 @@
 mod claims;
 mod experiment;
 mod frequencies;
+mod kinds;
 pub(crate) mod nemo;
 mod page;
 pub(crate) mod placement;

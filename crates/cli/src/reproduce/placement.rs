@@ -13,7 +13,7 @@ use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
 use toml::Spanned;
 
 use super::verdict::{Judgement, Verdict};
-use super::{claims, frequencies};
+use super::{claims, frequencies, kinds};
 use crate::sim::tier::contestant::{Contestant, contestants};
 use crate::sim::tier::outcome::Outcome;
 use crate::units::show_bytes;
@@ -37,8 +37,8 @@ experiments!(
     "multi-clock/ycsb-w" as "ycsb-w",
     "multi-clock/ycsb-d" as "ycsb-d",
     "multi-clock/ycsb-a-interval" as "ycsb-a-interval",
-    "multi-clock/ycsb-a-dram-12" as "ycsb-a-dram-12",
-    "multi-clock/ycsb-a-dram-36" as "ycsb-a-dram-36",
+    "multi-clock/ycsb-a-dram-6" as "ycsb-a-dram-6",
+    "multi-clock/ycsb-a-dram-18" as "ycsb-a-dram-18",
     "multi-clock/ycsb-a-options" as "ycsb-a-options",
     "multi-clock/ycsb-a-memory-mode" as "ycsb-a-memory-mode",
     "multi-clock/pr-memory-mode" as "pr-memory-mode",
@@ -54,9 +54,18 @@ experiments!(
     "telescope/tiering-redis-ycsb" as "tiering-redis-ycsb",
 );
 
-/// The one that lets nobody place memory.
-const LOOK: (&str, &str) =
-    ("figure-2", include_str!("../../../../experiments/multi-clock/figure-2.toml"));
+/// Those that let nobody place memory: name, text, and who looks.
+const LOOKS: &[(&str, &str, Looker)] = &[
+    ("figure-1", include_str!("../../../../experiments/multi-clock/figure-1.toml"), kinds::section),
+    (
+        "figure-2",
+        include_str!("../../../../experiments/multi-clock/figure-2.toml"),
+        frequencies::section,
+    ),
+];
+
+/// Looks at a text's pages, and writes the section.
+type Looker = fn(&str, &str) -> Result<String>;
 
 /// What all of them together are called on the command line.
 pub(super) const GROUP: &str = "placement";
@@ -161,7 +170,8 @@ pub(super) fn knows(name: &str) -> bool {
 
 /// Names that the command takes.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    [GROUP, LOOK.0].into_iter().chain(ALL.iter().map(|(name, _)| *name))
+    let looks = LOOKS.iter().map(|(name, ..)| *name);
+    [GROUP].into_iter().chain(looks).chain(ALL.iter().map(|(name, _)| *name))
 }
 
 /// The experiment of that name, without its claims, as a file of its own would tell it.
@@ -175,15 +185,15 @@ pub(crate) fn experiment_text(name: &str) -> Option<String> {
 pub(super) enum Planned {
     /// Policies side by side.
     Race(Box<Race>),
-    /// Pages that are followed.
-    Look,
+    /// Pages that are followed: which of [`LOOKS`].
+    Look(usize),
 }
 
 impl Planned {
     fn name(&self) -> &'static str {
         match self {
             Planned::Race(race) => race.name,
-            Planned::Look => LOOK.0,
+            Planned::Look(which) => LOOKS[*which].0,
         }
     }
 
@@ -194,7 +204,10 @@ impl Planned {
     pub(super) fn run(self, stop: &Arc<AtomicBool>) -> Result<Option<Section>> {
         let name = self.name();
         let text = match self {
-            Planned::Look => frequencies::section(LOOK.0, LOOK.1)?,
+            Planned::Look(which) => {
+                let (name, text, look) = LOOKS[which];
+                look(name, text)?
+            }
             Planned::Race(race) => section(&race.run(stop)?),
         };
         Ok((!stop.load(Ordering::Relaxed)).then_some(Section { name, text }))
@@ -204,10 +217,11 @@ impl Planned {
 /// The experiments of these names.
 pub(super) fn choose(names: &[String]) -> Result<Vec<Planned>> {
     let wanted = |known: &str| names.iter().any(|name| name == known || name == GROUP);
-    let look = wanted(LOOK.0).then_some(Ok(Planned::Look));
+    let looks = (0..LOOKS.len()).filter(|which| wanted(LOOKS[*which].0));
+    let looks = looks.map(|which| Ok(Planned::Look(which)));
     let races = ALL.iter().filter(|(name, _)| wanted(name));
     let races = races.map(|(name, text)| Ok(Planned::Race(Box::new(Race::parse(name, text)?))));
-    look.into_iter().chain(races).collect()
+    looks.chain(races).collect()
 }
 
 /// An experiment's part of the page.
@@ -328,7 +342,7 @@ mod tests {
     #[test]
     fn every_experiment_is_whole() {
         let all = choose(&[GROUP.to_owned()]).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(all.len(), ALL.len() + 1);
+        assert_eq!(all.len(), ALL.len() + LOOKS.len());
         for plan in all {
             let Planned::Race(race) = plan else { continue };
             let first = &race.contestants[0].text;

@@ -71,6 +71,8 @@ pub(crate) struct Clock {
     ratio: [u64; TIERS as usize],
     /// By tier, pages of the inactive lists that were just found unreferenced, coldest first.
     cold: Vec<std::collections::VecDeque<u32>>,
+    /// Somebody asks for them.
+    keeps_cold: bool,
     scratch: Vec<u32>,
 }
 
@@ -85,8 +87,14 @@ impl Clock {
             dirty_weight: dirty_weight.max(1),
             ratio: [1; TIERS as usize],
             cold: vec![Default::default(); usize::from(TIERS)],
+            keeps_cold: true,
             scratch: Vec::new(),
         }
+    }
+
+    /// The same for who never asks for [`Clock::next_cold`].
+    pub(crate) fn without_cold(self) -> Self {
+        Self { keeps_cold: false, ..self }
     }
 
     /// Active to inactive pages may be `int_sqrt(10 * GB):1` in a tier (Linux mm/vmscan.c,
@@ -122,8 +130,8 @@ impl Clock {
     /// Tier and state of a page that is on a list of its tier and not locked.
     #[inline]
     pub(crate) fn state(&self, page: u32) -> Option<(Tier, PageState)> {
-        let on = self.lists.list_of(page)?;
-        let referenced = self.has(page, flag::REFERENCED);
+        let (on, flags) = self.lists.on(page)?;
+        let referenced = flags & flag::REFERENCED != 0;
         let state = match (on.0 % LISTS / 2, referenced) {
             (0, false) => PageState::InactiveUnreferenced,
             (0, true) => PageState::InactiveReferenced,
@@ -172,6 +180,7 @@ impl Clock {
     }
 
     /// What happened to a page on a list makes it another state of the diagram.
+    #[inline]
     pub(crate) fn happen(&mut self, page: u32, event: Event) {
         if let Some(known) = self.state(page) {
             self.step(page, known, event);
@@ -185,7 +194,11 @@ impl Clock {
     }
 
     /// An access counts once, or as often as a page that was written to weighs.
+    #[inline]
     fn accessed(&mut self, page: u32, event: Event) {
+        if self.dirty_weight == 1 {
+            return self.happen(page, event);
+        }
         let weight = if self.has(page, flag::DIRTY) { self.dirty_weight } else { 1 };
         (0..weight).for_each(|_| self.happen(page, event));
     }
@@ -220,25 +233,22 @@ impl Clock {
         most: u32,
         orders: &mut Orders,
     ) -> u64 {
-        let mut pages = std::mem::take(&mut self.scratch);
-        pages.clear();
-        self.lists.gather_tail(list(tier, kind, file), most, &mut pages);
-        let met = pages.len() as u64;
-        for page in &pages {
-            if kind == Kind::Promote && !self.has(*page, flag::TRIED) {
-                continue;
+        let mut lost = std::mem::take(&mut self.scratch);
+        let met = self.lists.meet_tail(list(tier, kind, file), most, |page, order, flags| {
+            if kind == Kind::Promote && *flags & flag::TRIED == 0 {
+                return;
             }
-            match atlas.address_of(*page) {
+            match atlas.address_of(page) {
                 Some(at) => {
-                    let level = level_of(self.lists.order(*page));
-                    orders.probes.push(Probe::test_and_clear(at, level));
-                    self.set(*page, flag::ASKED, true);
+                    orders.probes.push(Probe::test_and_clear(at, level_of(order)));
+                    *flags |= flag::ASKED;
                 }
-                None => self.forget(*page),
+                None => lost.push(page),
             }
-        }
-        self.scratch = pages;
-        met
+        });
+        lost.drain(..).for_each(|page| self.forget(page));
+        self.scratch = lost;
+        met.into()
     }
 
     /// The page that an answer is about, if it was asked for, and what was found.
@@ -260,6 +270,7 @@ impl Clock {
     }
 
     /// A page was not referenced since the last scan.
+    #[inline]
     fn idle(&mut self, page: u32) {
         let Some((tier, state)) = self.state(page) else { return };
         let event = match state {
@@ -268,7 +279,7 @@ impl Clock {
             }
             _ => Event::Idle,
         };
-        if state == PageState::InactiveUnreferenced {
+        if state == PageState::InactiveUnreferenced && self.keeps_cold {
             self.cold[usize::from(tier.0)].push_back(page);
         }
         self.step(page, (tier, state), event);

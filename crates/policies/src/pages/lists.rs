@@ -128,6 +128,13 @@ impl<P: Copy + Default> Lists<P> {
         self.known
     }
 
+    /// The list that the page is on, and what is kept of it.
+    #[inline]
+    pub(crate) fn on(&self, page: u32) -> Option<(ListId, &P)> {
+        let node = self.nodes.get(page as usize)?;
+        (node.list < ListId::LOOSE).then_some((node.list, &node.payload))
+    }
+
     /// The list that the page is on.
     #[inline]
     pub(crate) fn list_of(&self, page: u32) -> Option<ListId> {
@@ -250,16 +257,26 @@ impl<P: Copy + Default> Lists<P> {
         }
     }
 
-    /// Up to `most` pages from the tail on, added to `out`. Where trails are kept, the pages that are
-    /// likely to be among them are fetched from memory together beforehand.
-    pub(crate) fn gather_tail(&mut self, list: ListId, most: u32, out: &mut Vec<u32>) {
+    /// The hand meets up to `most` pages from the tail on: each is told, its order, and what is kept of it. Where
+    /// trails are kept, the pages that are likely to be among them are fetched from memory together beforehand.
+    pub(crate) fn meet_tail(
+        &mut self,
+        list: ListId,
+        most: u32,
+        mut meet: impl FnMut(u32, u8, &mut P),
+    ) -> u32 {
         self.warm(list, most as usize);
-        let from = out.len();
-        out.extend(self.tail_first(list).take(most as usize));
-        if self.trails {
-            let trail = &mut self.lists[usize::from(list.0)].trail;
-            out[from..].iter().for_each(|page| trail.met(*page));
+        let List { tail, trail, .. } = &mut self.lists[usize::from(list.0)];
+        let (mut page, mut met) = (*tail, 0);
+        while page != NIL && met < most {
+            let node = &mut self.nodes[page as usize];
+            meet(page, node.order, &mut node.payload);
+            if self.trails {
+                trail.met(page);
+            }
+            (page, met) = (node.prev, met + 1);
         }
+        met
     }
 
     /// Reads pages that the hand is about to meet. They do not depend on one another.
@@ -409,7 +426,8 @@ mod tests {
                     prop_assert_eq!(on(&lists, ListId(list)), Vec::from(naive[usize::from(list)].clone()));
                     prop_assert_eq!(lists.count(ListId(list)) as usize, naive[usize::from(list)].len());
                     let mut tail = Vec::new();
-                    lists.gather_tail(ListId(list), 3, &mut tail);
+                    let met = lists.meet_tail(ListId(list), 3, |page, _, _| tail.push(page));
+                    prop_assert_eq!(met as usize, tail.len());
                     let wanted: Vec<u32> = naive[usize::from(list)].iter().rev().take(3).copied().collect();
                     prop_assert_eq!(tail, wanted);
                 }

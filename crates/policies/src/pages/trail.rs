@@ -15,39 +15,35 @@ const AHEAD: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trail {
     chunks: VecDeque<Box<[u32]>>,
-    /// Entries taken of the first chunk, and in use of the last one.
+    /// Entries taken of the first chunk, and in use from there on.
     first: usize,
-    last: usize,
+    len: usize,
 }
 
 impl Trail {
-    pub(super) fn len(&self) -> usize {
-        match self.chunks.len() {
-            0 => 0,
-            chunks => (chunks - 1) * CHUNK + self.last - self.first,
-        }
-    }
-
     /// A page came to the head of a list that has so many. What is too old is forgotten.
     #[inline]
     pub(super) fn push(&mut self, page: u32, most: usize) {
-        if self.chunks.is_empty() || self.last == CHUNK {
+        let end = self.first + self.len;
+        if end == self.chunks.len() * CHUNK {
             self.chunks.push_back(vec![0; CHUNK].into_boxed_slice());
-            self.last = 0;
         }
         if let Some(chunk) = self.chunks.back_mut() {
-            chunk[self.last] = page;
-            self.last += 1;
+            chunk[end % CHUNK] = page;
+            self.len += 1;
         }
-        if self.len() > most + CHUNK {
-            self.skip(self.len() - most);
+        if self.len > most + CHUNK {
+            self.skip(self.len - most);
         }
     }
 
     /// The oldest `count` go.
+    #[inline]
     fn skip(&mut self, count: usize) {
-        self.first += count.min(self.len());
-        while self.first >= CHUNK && self.chunks.len() > 1 {
+        let count = count.min(self.len);
+        self.first += count;
+        self.len -= count;
+        while self.first >= CHUNK {
             self.chunks.pop_front();
             self.first -= CHUNK;
         }
@@ -57,15 +53,18 @@ impl Trail {
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<u32> {
         let at = self.first + index;
-        (index < self.len()).then(|| self.chunks[at / CHUNK][at % CHUNK])
+        (index < self.len).then(|| self.chunks[at / CHUNK][at % CHUNK])
     }
 
     /// The hand met a page: the hints up to it are used up.
     #[inline]
     pub(super) fn met(&mut self, page: u32) {
-        let found = (0..AHEAD).map_while(|index| self.get(index)).position(|hint| hint == page);
+        if self.get(0) == Some(page) {
+            return self.skip(1);
+        }
+        let found = (1..AHEAD).map_while(|index| self.get(index)).position(|hint| hint == page);
         if let Some(index) = found {
-            self.skip(index + 1);
+            self.skip(index + 2);
         }
     }
 }
@@ -78,14 +77,14 @@ mod tests {
     fn hints_come_in_the_order_of_pushes() {
         let mut trail = Trail::default();
         (0..10_000).for_each(|page| trail.push(page, 10_000));
-        assert_eq!((trail.len(), trail.get(0), trail.get(9999)), (10_000, Some(0), Some(9999)));
+        assert_eq!((trail.len, trail.get(0), trail.get(9999)), (10_000, Some(0), Some(9999)));
         // Page 0 left; page 1 is met first, and 77 is too far ahead.
         trail.met(1);
         assert_eq!(trail.get(0), Some(2));
         trail.met(77);
         assert_eq!(trail.get(0), Some(2));
         (2..9000).for_each(|page| trail.met(page));
-        assert_eq!((trail.get(0), trail.len()), (Some(9000), 1000));
+        assert_eq!((trail.get(0), trail.len), (Some(9000), 1000));
     }
 
     // A list of ten pages keeps no more than a chunk of old hints.
@@ -93,6 +92,6 @@ mod tests {
     fn old_hints_are_forgotten() {
         let mut trail = Trail::default();
         (0..100_000).for_each(|page| trail.push(page % 10, 10));
-        assert!(trail.len() <= CHUNK + 10 && trail.chunks.len() <= 3, "{}", trail.len());
+        assert!(trail.len <= CHUNK + 10 && trail.chunks.len() <= 3, "{}", trail.len);
     }
 }

@@ -1,0 +1,308 @@
+//! `tierscope bench scan-cost`: what a walk of a policy that gives memory back costs as memory grows and the part
+//! of it that is accessed stays the same, on machines of densities, at the costs of `crates/sim/costs/linux.toml`.
+//!
+//! Nothing is given back, so that every walk is like the others. The first one meets everything for the first
+//! time and is left out.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use tierscope_core::drive::{Course, Sink, Window, tier};
+use tierscope_core::{Budget, Error, ErrorKind, Policy, Result, Time};
+use tierscope_hw::Machine as Hardware;
+use tierscope_instruments::metronome::Metronome;
+use tierscope_policies::registry::{all, make};
+use tierscope_report::write_json;
+use tierscope_sim::config::Costs;
+use tierscope_sim::density::{Config, Machine, Start};
+use tierscope_workloads::generate;
+
+use super::ScanCostArgs;
+use super::race::{side_by_side, stop_flag};
+use super::save;
+use crate::plot::{Mark, Plot};
+use crate::report::written;
+use crate::units::show_bytes;
+
+/// The hardware.
+const HARDWARE: &str = "xeon-gold-6354";
+/// Walks, the first included.
+const WALKS: u32 = 6;
+/// From one to the next; a walk of a terabyte takes seconds.
+const INTERVAL: Duration = Duration::from_secs(20);
+/// Accesses a second.
+const RATE: f64 = 1e6;
+/// What is accessed lies in the middle, from a table's beginning on.
+const TABLE: u64 = 2 << 20;
+
+/// What walks came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Report {
+    hardware: &'static str,
+    /// Bytes that are accessed of each size.
+    hot_bytes: u64,
+    /// Accesses a second.
+    rate: f64,
+    /// Walks of which the mean is told.
+    walks: u32,
+    curve: Vec<Point>,
+    /// A walk of the largest over one of the smallest.
+    growth: BTreeMap<String, f64>,
+}
+
+/// A size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Point {
+    gib: f64,
+    /// Milliseconds of a walk, by policy.
+    ms: BTreeMap<String, f64>,
+}
+
+impl Report {
+    fn new(hot_bytes: u64, curve: Vec<Point>) -> Self {
+        let mut growth = BTreeMap::new();
+        if let (Some(first), Some(last)) = (curve.first(), curve.last()) {
+            let over = |(policy, ms): (&String, &f64)| {
+                Some((policy.clone(), last.ms.get(policy)? / ms.max(1e-9)))
+            };
+            growth = first.ms.iter().filter_map(over).collect();
+        }
+        Self { hardware: HARDWARE, hot_bytes, rate: RATE, walks: WALKS - 1, curve, growth }
+    }
+}
+
+/// Nobody looks at windows.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn window(&mut self, _: &Window<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A policy or sizes that are wrong, before anything runs; a file that cannot be written.
+pub(super) fn run(args: &ScanCostArgs) -> Result<()> {
+    check(args)?;
+    let stop = stop_flag()?;
+    let jobs: Vec<(u64, &String)> = args
+        .sizes
+        .iter()
+        .flat_map(|bytes| args.policies.iter().map(move |policy| (*bytes, policy)))
+        .collect();
+    let nanos = vec![end().0; jobs.len()];
+    let walks = side_by_side(&nanos, &stop, |index, _: &AtomicU64| {
+        let (bytes, policy) = jobs[index];
+        walk_ms(policy, bytes, args.hot, &stop)
+    })?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::new(ErrorKind::Other, "stopped")
+            .cause("a walk that was broken off says nothing")
+            .remedy("name fewer or smaller sizes"));
+    }
+    let mut walks = walks.into_iter().flatten();
+    let point = |bytes: &u64| Point {
+        gib: *bytes as f64 / f64::from(1 << 30),
+        ms: args.policies.iter().cloned().zip(walks.by_ref()).collect(),
+    };
+    let report = Report::new(args.hot, args.sizes.iter().map(point).collect());
+    if let Some(path) = &args.svg {
+        save(path, &draw(&report))?;
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    written(match args.json {
+        true => write_json(&report, &mut out),
+        false => table(&report, &mut out),
+    })?;
+    written(out.flush())
+}
+
+fn check(args: &ScanCostArgs) -> Result<()> {
+    let refuse = |what: &str, cause: String, remedy: &str| {
+        Err(Error::new(ErrorKind::Usage, what).cause(cause).remedy(remedy))
+    };
+    if args.hot < TABLE {
+        let cause = format!("{} are less than a table of 2 MiB maps", show_bytes(args.hot));
+        return refuse("cannot access so little", cause, "give more with --hot");
+    }
+    if let Some(bytes) = args.sizes.iter().find(|bytes| **bytes < args.hot) {
+        let cause =
+            format!("{} are to be accessed of {}", show_bytes(args.hot), show_bytes(*bytes));
+        return refuse("a size is too small", cause, "give a larger one, or less with --hot");
+    }
+    for line in &args.policies {
+        let name = line.split(':').next().unwrap_or(line);
+        if all().iter().any(|entry| entry.name == name && !entry.reclaims) {
+            let cause = format!("`{name}` does not give memory back, and walks over no tables");
+            return refuse("cannot take the cost of its walks", cause, "take mglru or its kin");
+        }
+        make(&as_measured(line))?;
+    }
+    Ok(())
+}
+
+/// The policy's line, with walks as they are measured here.
+fn as_measured(line: &str) -> String {
+    let join = if line.contains(':') { ',' } else { ':' };
+    format!("{line}{join}interval={}s,share=0", INTERVAL.as_secs())
+}
+
+fn first_end() -> Time {
+    Time(0) + (INTERVAL - Duration::from_millis(100))
+}
+
+fn end() -> Time {
+    first_end() + INTERVAL * (WALKS - 1)
+}
+
+/// Milliseconds of the looks of a walk, in the mean.
+fn walk_ms(policy: &str, bytes: u64, hot: u64, stop: &Arc<AtomicBool>) -> Result<f64> {
+    let mut hardware = Hardware::ready_made(HARDWARE)?;
+    hardware.tiers[0].mib = hardware.tiers[0].mib.max(2 * (bytes >> 20));
+    let costs = Costs::ready_made("linux")?;
+    let config = Config { rate: Some(RATE), start: Start::Young, ..Config::of(&hardware, costs) };
+    let at = (bytes - hot) / 2 / TABLE * TABLE;
+    let spec = format!("contiguous:space={bytes}B,hot={hot}B,at={at}B");
+    let machine = Machine::new(config, &generate::from_spec(&spec)?)?;
+    let mut machine = machine.with_stop(Arc::clone(stop));
+    let mut policy = make(&as_measured(policy))?;
+    go_on(&mut machine, &mut *policy, first_end())?;
+    let before = machine.account().spent.telemetry;
+    go_on(&mut machine, &mut *policy, end())?;
+    let spent = machine.account().spent.telemetry - before;
+    Ok(spent.as_secs_f64() * 1e3 / f64::from(WALKS - 1))
+}
+
+fn go_on(machine: &mut Machine, policy: &mut dyn Policy, until: Time) -> Result<()> {
+    let mut mover = machine.mover();
+    let (budget, course) = (Budget { bytes: u64::MAX }, Course::until(until));
+    let mut clock = Metronome::new(Duration::from_secs(1));
+    tier(machine, &mut clock, policy, &mut mover, budget, &course, &mut Nobody).map(drop)
+}
+
+fn gib(point: &Point) -> String {
+    show_bytes((point.gib * f64::from(1 << 30)) as u64)
+}
+
+fn table(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let Some(first) = report.curve.first() else { return Ok(()) };
+    let policies: Vec<&String> = first.ms.keys().collect();
+    writeln!(
+        out,
+        "simulated by densities: {}, {} accessed {:.0} times a second, a mean of {} walks, milliseconds\n",
+        report.hardware,
+        show_bytes(report.hot_bytes),
+        report.rate,
+        report.walks
+    )?;
+    let line = |out: &mut dyn Write, name: &str, cells: &[String]| {
+        write!(out, "{name:12}")?;
+        cells.iter().try_for_each(|cell| write!(out, " {cell:>18}"))?;
+        writeln!(out)
+    };
+    let names: Vec<String> = policies.iter().map(|name| (*name).clone()).collect();
+    line(out, "mapped", &names)?;
+    for point in &report.curve {
+        let cells: Vec<String> = point.ms.values().map(|ms| format!("{ms:.3}")).collect();
+        line(out, &gib(point), &cells)?;
+    }
+    let growth: Vec<String> = report.growth.values().map(|g| format!("{g:.2}")).collect();
+    line(out, "last / first", &growth)
+}
+
+const HEIGHT: f64 = 360.0;
+/// For the names of policies.
+const RIGHT: f64 = 170.0;
+
+/// Milliseconds of a walk against bytes mapped, both by powers.
+fn draw(report: &Report) -> String {
+    let walks = || report.curve.iter().flat_map(|point| point.ms.values());
+    let power = |ms: f64| ms.max(1e-6).log10();
+    let bottom = walks().fold(f64::INFINITY, |least, ms| least.min(power(*ms))).floor();
+    let top = walks().fold(bottom + 1.0, |most, ms| most.max(power(*ms))).ceil();
+    let height = |ms: f64| (power(ms) - bottom) / (top - bottom);
+    let up: Vec<Mark> = (bottom as i32..=top as i32)
+        .map(|power| {
+            let ms = 10f64.powi(power);
+            (height(ms), if power < 3 { format!("{ms} ms") } else { format!("{} s", ms / 1e3) })
+        })
+        .collect();
+    let across: Vec<Mark> =
+        report.curve.iter().map(|point| (point.gib.log2(), gib(point))).collect();
+    let from = across.first().map_or(0.0, |mark| mark.0);
+    let across: Vec<Mark> = across.into_iter().map(|(at, name)| (at - from, name)).collect();
+    let end = across.last().map_or(1.0, |mark| mark.0).max(1e-9);
+    let title = format!(
+        "a walk over page tables against bytes mapped, {} accessed; simulated",
+        show_bytes(report.hot_bytes)
+    );
+    let mut plot = Plot::scaled(&title, HEIGHT, RIGHT, (end, &across), &up);
+    let policies = report.curve.first().map(|point| point.ms.keys()).into_iter().flatten();
+    for (index, policy) in policies.enumerate() {
+        let of = |point: &Point| point.ms.get(policy).map(|ms| height(*ms));
+        let places = across.iter().zip(&report.curve);
+        let points = places.filter_map(|((at, _), point)| Some((*at, of(point)?)));
+        plot.named(index, policy, RIGHT, points);
+    }
+    plot.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(sizes: &[u64], policy: &str) -> ScanCostArgs {
+        ScanCostArgs {
+            sizes: sizes.to_vec(),
+            policies: vec![policy.into()],
+            hot: 4 << 20,
+            json: false,
+            svg: None,
+        }
+    }
+
+    // 16 and 64 MiB, 4 accessed: 4096 and 16,384 entries of 8 ns, some µs for calls and for clearing a thousand.
+    #[test]
+    fn a_linear_walk_grows_with_memory_and_one_from_above_does_not() {
+        let stop = Arc::default();
+        let walk = |policy, mib: u64| {
+            walk_ms(policy, mib << 20, 4 << 20, &stop).unwrap_or_else(|error| panic!("{error}"))
+        };
+        let linear = [16, 64].map(|mib| walk("mglru-linear", mib));
+        let above = [16, 64].map(|mib| walk("mglru-telescope", mib));
+        assert!(linear[1] - linear[0] >= 0.09, "{linear:?}");
+        assert!(above[1] - above[0] < 0.01 && above[1] < linear[1], "{above:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused() {
+        assert!(check(&args(&[1 << 30], "mglru")).is_ok());
+        let refused = |args: ScanCostArgs| check(&args).expect_err("it is wrong").to_string();
+        assert!(refused(args(&[1 << 20], "mglru")).contains("too small"));
+        assert!(refused(args(&[1 << 30], "static")).contains("walks"));
+        assert!(check(&args(&[1 << 30], "alchemy")).is_err());
+        assert!(refused(ScanCostArgs { hot: 1, ..args(&[1 << 30], "mglru") }).contains("little"));
+    }
+
+    // 1 and 4 GiB; 2 and 80 ms: one power of ten and part of another.
+    #[test]
+    fn walks_are_told_and_drawn() {
+        let point = |gib, ms| Point { gib, ms: [("a".to_owned(), ms)].into_iter().collect() };
+        let report = Report::new(1 << 20, vec![point(1.0, 2.0), point(4.0, 80.0)]);
+        assert_eq!(report.growth["a"], 40.0);
+        let svg = draw(&report);
+        assert!(svg.contains(">1 ms<") && svg.contains(">100 ms<"), "{svg}");
+        // 0.15 and 0.95 of the height of 280 above 320.
+        assert!(svg.contains(r#"points="50.0,277.9 730.0,53.6""#), "{svg}");
+        let mut out = Vec::new();
+        table(&report, &mut out).expect("a vector takes it");
+        let text = String::from_utf8_lossy(&out);
+        assert!(text.contains("40.00") && text.contains("80.000"), "{text}");
+    }
+}
