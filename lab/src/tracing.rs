@@ -122,7 +122,7 @@ fn chosen(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let out = desk.work.join("chosen");
     let _ = fs::remove_dir_all(&out);
     let (file, set) =
-        ("experiments/ptat/random-access-4k.toml", "process.0.workload=gups:table=64MiB,updates=1");
+        ("experiments/ptat/random-access-4k.toml", "process.0.workload=gups:table=8MiB,updates=1");
     let words =
         ["tlb", "capture", file, "-o", text(&out)?, "--set", set, "--watch", "table", "--json"];
     let made = told(&words)?;
