@@ -22,6 +22,8 @@ pub(crate) fn read(data: &[u8]) -> Option<u64> {
             assert!(misses.total() <= misses.boards[0].reads);
             let blocks: u64 = misses.blocks().values().sum();
             assert!(blocks <= misses.total());
+            let seen: u64 = misses.watched.values().map(|page| page.reads + page.writes).sum();
+            assert!(seen <= misses.boards[0].reads + misses.boards[0].writes);
             return (damage.count == 0).then(|| misses.total());
         }
     }

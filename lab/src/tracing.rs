@@ -19,6 +19,8 @@ use crate::paths;
 const CHAPTERS: &[Chapter] = &[
     Chapter { name: "readers", measure: readers },
     Chapter { name: "capture", measure: captures },
+    Chapter { name: "chosen", measure: chosen },
+    Chapter { name: "guest", measure: guests },
     Chapter { name: "promise", measure: promise },
     Chapter { name: "record", measure: record },
     Chapter { name: "advice", measure: advice },
@@ -109,6 +111,51 @@ fn captures(desk: &Desk<'_>) -> Result<Vec<Row>> {
             &command,
         );
         rows.push(most);
+        let exact = report.pointer("/capture/exact").and_then(Value::as_bool) == Some(true);
+        rows.push(row(of("exact by block"), f64::from(exact), "", Bar::Least(1.0), &command));
+    }
+    Ok(rows)
+}
+
+/// Requests to a structure that was chosen to be watched, beside the accesses that were made to it.
+fn chosen(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let out = desk.work.join("chosen");
+    let _ = fs::remove_dir_all(&out);
+    let (file, set) =
+        ("experiments/ptat/random-access-4k.toml", "process.0.workload=gups:table=8MiB,updates=1");
+    let words =
+        ["tlb", "capture", file, "-o", text(&out)?, "--set", set, "--watch", "table", "--json"];
+    let made = told(&words)?;
+    let report = told(&["tlb", "report", text(&out)?, "--json"])?;
+    let _ = fs::remove_dir_all(&out);
+    let seen = number(&report, "/watched/0/reads")? + number(&report, "/watched/0/writes")?;
+    let off = seen - number(&made, "/accesses_of_the_machine")?;
+    let command = format!("tierscope tlb capture {file} -o DIR --set {set} --watch table --json");
+    let of = |what: &str| format!("chosen: RandomAccess's table, simulated: {what}");
+    Ok(vec![
+        row(of("accesses seen on the bus"), seen, "accesses", Bar::None, &command),
+        row(of("off the machine's own count"), off.abs(), "accesses", Bar::Most(0.0), &command),
+    ])
+}
+
+/// Both dimensions of walks in a guest, beside what its MMUs counted.
+fn guests(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for pages in ["4K", "2M"] {
+        let out = desk.work.join("guest");
+        let _ = fs::remove_dir_all(&out);
+        let file = "experiments/ptat/guest.toml";
+        let made = told(&["tlb", "capture", file, "-o", text(&out)?, "--guest", pages, "--json"])?;
+        let report = told(&["tlb", "report", text(&out)?, "--top", "50", "--json"])?;
+        let _ = fs::remove_dir_all(&out);
+        let (guest, host) =
+            (number(&made, "/walks_of_the_guest")?, number(&made, "/walks_of_the_hypervisor")?);
+        let off = number(&report, "/misses")? - guest - host;
+        let command = format!("tierscope tlb capture {file} -o DIR --guest {pages} --json");
+        let of = |what: &str| format!("guest: pages of {pages} beneath, simulated: {what}");
+        rows.push(row(of("walks of the guest"), guest, "walks", Bar::None, &command));
+        rows.push(row(of("walks of the hypervisor's tables"), host, "walks", Bar::None, &command));
+        rows.push(row(of("misses off both"), off.abs(), "misses", Bar::Most(0.0), &command));
     }
     Ok(rows)
 }
@@ -241,6 +288,7 @@ fn recorded(desk: &Desk<'_>, name: &str, words: &[String], plugin: &Path) -> Res
     Ok(vec![
         row(of("accesses"), figure("/accesses")? / 1e6, "M", Bar::None, &command),
         row(of("accesses lost"), figure("/lost")?, "", Bar::Most(0.0), &command),
+        row(of("times it was given memory"), figure("/allocations")?, "", Bar::None, &command),
         row(of("bytes an access"), figure("/bytes_per_access")?, "bytes", Bar::Most(2.0), &command),
         row(of("recorded, over by itself"), figure("/slowdown")?, "x", Bar::None, &command),
         row(of("time over lackey's"), seconds / lackey, "ratio", Bar::Most(0.2), &command),

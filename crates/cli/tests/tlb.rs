@@ -51,6 +51,67 @@ fn recorded(path: &Path) {
     writer.finish(true).unwrap();
 }
 
+/// Memory of 16 MiB, by turns of 1 MiB of whoever asked at one place or another; two rounds over all pages by a function whose name
+/// a symbol tells.
+fn given(path: &Path) {
+    let mut writer = Writer::new("t", fs::File::create(path).unwrap()).unwrap();
+    let thread = Event::Thread { number: 0, pid: 7, tid: 7, name: "main".into() };
+    writer.event(&thread).unwrap();
+    let (time, pid, start, bytes) = (Time(0), 7, TABLE, PAGES << 12);
+    let (backing, writable, name) = (Backing::Heap, true, "".into());
+    writer.event(&Event::Map { time, pid, start, bytes, backing, writable, name }).unwrap();
+    let symbol = Event::Symbol { pid: 7, start: CODE, bytes: 64, name: "lookup".into() };
+    writer.event(&symbol).unwrap();
+    for turn in 0..16 {
+        let (start, bytes) = (TABLE + (turn << 20), 1 << 20);
+        let site = if turn % 2 == 0 { "grow+0x5" } else { "main+0x9" }.into();
+        writer.event(&Event::Given { thread: 0, start, bytes, site }).unwrap();
+    }
+    let access = Access { address: CODE, time, thread: 0, bytes: 0, kind: Kind::Fetch };
+    writer.access(&access).unwrap();
+    for step in 0..2 * PAGES {
+        let address = TABLE + ((step % PAGES) << 12);
+        writer.access(&Access { address, bytes: 8, kind: Kind::Load, ..access }).unwrap();
+    }
+    writer.finish(true).unwrap();
+}
+
+// Each page walks twice, half of them for each place. On pages of 2 MiB what was asked for at one of them lies in eight of them, each of
+// which walks once, and half of each is the other's.
+#[test]
+fn memory_is_told_by_who_asked_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    given(&dir.path().join("t.trace"));
+    let report = json(&["report", "t.trace"], dir.path());
+    let objects = report["objects"].as_array().unwrap();
+    assert_eq!(objects.len(), 2, "{objects:?}");
+    for object in objects {
+        assert_eq!(object["misses"], 4096.0);
+        assert_eq!(
+            (&object["allocations"], &object["allocated_bytes"]),
+            (&8.into(), &(8 << 20).into())
+        );
+        assert_eq!(
+            (&object["bytes_in_use"], &object["bloat_2m"]),
+            (&(8 << 20).into(), &(8 << 20).into())
+        );
+    }
+    assert_eq!(report["functions"][0]["name"], "lookup");
+    let advice = report["larger_pages"].as_array().unwrap();
+    let of = |name: &str| {
+        advice.iter().find(|row| row["object"] == name && row["pages"] == "2M").unwrap()
+    };
+    for name in ["grow+0x5", "main+0x9"] {
+        assert_eq!(
+            (&of(name)["misses_left"], &of(name)["misses_saved"]),
+            (&4104.into(), &4088.into())
+        );
+    }
+    let text = String::from_utf8(tlb(&["report", "t.trace"], dir.path(), 0).stdout).unwrap();
+    assert!(text.contains("grow+0x5 (asked 8 times for 8.0 MiB, process 7)"), "{text}");
+    assert!(!text.contains("no function") && !text.contains("does not tell who asked"), "{text}");
+}
+
 // The second level holds 512 pages: every step of the table walks, the small page once. On pages of 2 MiB the table has
 // eight.
 #[test]

@@ -40,6 +40,33 @@ fn capture(grain: u8, record: u8, level: Level) -> (Vec<u8>, Vec<u8>) {
     (dump.finish().expect("memory"), board.finish().expect("memory"))
 }
 
+/// A page whose data lie in the region, in a guest of a machine.
+fn chosen() -> (Vec<u8>, Vec<u8>) {
+    let header = BusHeader { board: 0, boards: 1, grain: 6, tick_ps: 1250, start: 0 };
+    let mut board = BoardWriter::new("board", Vec::new(), header).expect("memory");
+    let header = DumpHeader { record: 13, region: REGION, tags: TAGS };
+    let mut dump = DumpWriter::new("dump", Vec::new(), header).expect("memory");
+    for (pid, stage) in [(1, Stage::Machine), (2, Stage::Within(1))] {
+        dump.told(&Told::Process { pid, stage }).expect("memory");
+    }
+    let entry = REGION.start + 64;
+    let change = |what, frame| {
+        let (pid, level, page) = (2, Level::PTE, 8);
+        Told::Change(Change { what, pid, level, writable: true, page, frame, entry, reads: 0 })
+    };
+    let groups = [[(What::Map, 5), (What::Place, 5)], [(What::Leave, 5), (What::Unmap, 5)]];
+    for (group, changes) in (0u64..).zip(groups) {
+        changes.iter().for_each(|(what, frame)| dump.told(&change(*what, *frame)).expect("memory"));
+        dump.told(&Told::Tag(group)).expect("memory");
+        board.request(100 * group, TAGS.start + (group << 6), false).expect("memory");
+        for at in 0..9 {
+            let ticks = 100 * group + 5 + at;
+            board.request(ticks, REGION.start + (5 << 12) + at * 64, at % 2 == 0).expect("memory");
+        }
+    }
+    (dump.finish().expect("memory"), board.finish().expect("memory"))
+}
+
 fn main() {
     let directory = std::env::args().nth(1).expect("the corpus's directory");
     let write = |name: &str, dump: &[u8], board: &[u8]| {
@@ -52,6 +79,9 @@ fn main() {
     write("good-small", &dump, &board);
     let (long, fine) = capture(5, 14, Level::PMD);
     write("good-huge", &long, &fine);
+    let (data, accesses) = chosen();
+    write("good-chosen", &data, &accesses);
+    write("bad-chosen-cut", &data[..data.len() - 30], &accesses);
     write("bad-nothing", &[], &[]);
     write("bad-board-cut", &dump, &board[..board.len() - 20]);
     write("bad-dump-cut", &dump[..dump.len() - 13], &board);

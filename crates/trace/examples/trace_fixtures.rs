@@ -124,6 +124,11 @@ fn compact() -> Vec<u8> {
             kind: Kind::ALL[step as usize % 4],
         };
         writer.access(&access).expect("memory");
+        if step % 70 == 3 {
+            let (thread, start, bytes) = (access.thread, load(step), 64 + step);
+            let site = if step < 100 { "main+0x5" } else { "grow+0x1c" }.into();
+            event(&mut writer, Event::Given { thread, start, bytes, site });
+        }
         if step == 200 {
             let (pid, start, bytes) = (7, load(0), 4096);
             event(&mut writer, Event::Unmap { time: Time(2000), pid, start, bytes });
@@ -150,6 +155,7 @@ fn corpus(dir: &Path) -> std::io::Result<()> {
         b"# header\nredis 4711/4712 [0] 5.000001: 1 mem-loads: 7f12 |OP LOAD|LVL L1| 55d0c0 f\n";
     let drmemtrace = Drmemtrace::steps(8, 60);
     write("good-compact", None, &compact())?;
+    // good-compact-1 was written by version 1 of the format, and stays.
     write("bad-compact-cut", None, &cut(&compact()))?;
     write("bad-compact-flipped", Some(Format::Compact), &flipped(compact(), 200))?;
     write("bad-compact-header", Some(Format::Compact), &flipped(compact(), 9))?;

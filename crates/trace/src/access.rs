@@ -103,6 +103,17 @@ pub enum Event {
         /// The name.
         name: Arc<str>,
     },
+    /// A thread was given memory that it had asked for. It stands among the thread's accesses where it happened.
+    Given {
+        /// The thread's number.
+        thread: u32,
+        /// First address.
+        start: u64,
+        /// How much.
+        bytes: u64,
+        /// Who asked: the place in the program.
+        site: Arc<str>,
+    },
 }
 
 /// No trace has more threads: a file that says so is damaged.

@@ -11,7 +11,6 @@
 pub mod access;
 pub mod compact;
 pub mod csv;
-pub mod elf;
 pub mod import;
 pub mod input;
 pub mod mappings;
@@ -27,3 +26,4 @@ pub use import::{Format, Options, Trace, of_input, open, perf_script};
 pub use input::{Input, Progress};
 pub use replay::Replay;
 pub use summary::{Summary, Tally};
+pub use tierscope_wire::elf;

@@ -36,6 +36,11 @@ pub enum What {
     Table,
     /// It points to none any more.
     NoTable,
+    /// What its page holds lies in the region from now on, at the page of that number, counted from the region's first: accesses to
+    /// it cross the bus.
+    Place,
+    /// It does so no longer.
+    Leave,
 }
 
 /// A change of an entry, and what the kernel read of it.
@@ -69,6 +74,10 @@ pub enum Stage {
     Executes,
     /// It is gone.
     Exited,
+    /// It is a machine in this one: its pages are guest-physical ones, and its entries the hypervisor's.
+    Machine,
+    /// It runs in the machine of that number, below 2^24.
+    Within(u32),
 }
 
 /// What the kernel has to tell, in order.

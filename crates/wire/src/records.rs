@@ -49,6 +49,57 @@ pub struct RawAccess {
     pub space: u8,
 }
 
+/// What a program does beside accesses, told among them in the thread's order: a load that goes past the caches, which
+/// programs have none of, with the note's number for its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Note {
+    /// What follows is done by the function that begins there, or, where no function is known, by code near there.
+    Function(u64),
+    /// Memory is given to the program from there on. Its bytes and the place that asked for it follow.
+    Given(u64),
+    /// How many bytes.
+    Bytes(u64),
+    /// Where the call that asked returns to.
+    Site(u64),
+}
+
+impl Note {
+    fn parts(self) -> (u8, u64) {
+        match self {
+            Note::Function(address) => (0, address),
+            Note::Given(address) => (1, address),
+            Note::Bytes(bytes) => (2, bytes),
+            Note::Site(address) => (3, address),
+        }
+    }
+}
+
+impl RawAccess {
+    /// A note of a thread.
+    #[inline]
+    #[must_use]
+    pub fn of_note(note: Note, time: Time, cpu: u16, space: u8) -> Self {
+        let (size_log2, address) = note.parts();
+        Self { address, size_log2, store: false, non_temporal: true, time, cpu, space }
+    }
+
+    /// The note, if it is none of an access.
+    #[inline]
+    #[must_use]
+    pub fn note(&self) -> Option<Note> {
+        if self.store || !self.non_temporal {
+            return None;
+        }
+        match self.size_log2 {
+            0 => Some(Note::Function(self.address)),
+            1 => Some(Note::Given(self.address)),
+            2 => Some(Note::Bytes(self.address)),
+            3 => Some(Note::Site(self.address)),
+            _ => None,
+        }
+    }
+}
+
 impl Record for RawAccess {
     const WORDS: usize = 2;
 
@@ -152,6 +203,18 @@ mod tests {
         access.write(&mut words);
         assert_eq!(words, [0x7fff_1234_5678 | 3 << 57 | 1 << 60 | 2 << 62, 5 | 9 << 48 | 1 << 60]);
         assert_eq!(size_of_val(&words), 16);
+    }
+
+    #[test]
+    fn notes_are_no_accesses() {
+        for note in [Note::Function(7), Note::Given(1 << 40), Note::Bytes(0), Note::Site(9)] {
+            let record = RawAccess::of_note(note, Time(5), 3, 0);
+            let mut words = [0; RawAccess::WORDS];
+            record.write(&mut words);
+            assert_eq!(RawAccess::read(&words).and_then(|record| record.note()), Some(note));
+        }
+        let store = RawAccess { store: true, ..RawAccess::of_note(Note::Bytes(1), Time(0), 0, 0) };
+        assert_eq!(store.note(), None);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub mod clock;
 pub mod controllers;
 pub mod counters;
 pub mod device;
+pub mod functions;
+pub mod given;
 pub mod inside;
 pub mod interrupts;
 pub mod mappings;

@@ -18,6 +18,7 @@ use crate::said::say;
 
 /// mmap, mprotect, munmap, brk, mremap: arch/x86/entry/syscalls/syscall_64.tbl.
 const CHANGES: [i64; 5] = [9, 10, 11, 12, 25];
+const BRK: i64 = 12;
 const ARGUMENTS: usize = 6;
 
 /// What a thread has called and has not come back from.
@@ -86,6 +87,9 @@ pub(crate) extern "C" fn on_return(_: Id, cpu: u32, number: i64, result: i64) {
         calls.get_mut(cpu as usize).and_then(Option::take)
     };
     let Some(arguments) = call else { return };
+    if number != BRK {
+        crate::functions::mappings_changed();
+    }
     let line = call_line(log.clock.now(), cpu, number, result, &arguments);
     let mut file = log.file.lock().unwrap_or_else(PoisonError::into_inner);
     // A program may be killed at any time: nothing stays in the buffer.

@@ -130,6 +130,12 @@ pub struct Options {
     /// Nothing is looked at before the lab says so, so that the guest boots as fast as without the plugin.
     #[serde(default)]
     pub asleep: bool,
+    /// Functions, and memory that is given out, are told among a program's raw records.
+    #[serde(default)]
+    pub names: bool,
+    /// Functions beside the usual ones whose callers are said to ask for memory.
+    #[serde(default)]
+    pub wrappers: Vec<String>,
     /// Only accesses of programs, not of the kernel, go into rings, bitmaps and the model of TLBs.
     #[serde(default)]
     pub programs_only: bool,
@@ -205,6 +211,9 @@ impl Options {
         }
         if self.flush_us == 0 {
             return Err("flush_us = 0 would flush without end".into());
+        }
+        if self.names && !self.has(Part::Raw) {
+            return Err("names are told among raw records: they need part raw".into());
         }
         let tiers = self.tiers.as_ref().map_or(0, Vec::len);
         match tiers > self.nodes.len() {
@@ -287,6 +296,7 @@ mod tests {
         );
         assert!(error("run = '/r'\nparts = []\ntouched_slots = 3").contains("power of two"));
         assert!(error("run = '/r'\nparts = []\nflush_us = 0").contains("flush_us"));
+        assert!(error("run = '/r'\nparts = ['llc']\nnames = true").contains("part raw"));
     }
 
     // 250 ns against 80: 170 more. 20 and 96 GiB/s are beyond emulation.

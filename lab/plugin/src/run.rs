@@ -16,6 +16,8 @@ use crate::calls::{self, Calls, Id, Info, NO_REGISTERS, READS_AND_WRITES};
 use crate::clock::Clock;
 use crate::controllers::Telemetry;
 use crate::device::{self, Device};
+use crate::functions::Functions;
+use crate::given::{Asks, Registers};
 use crate::inside::{Inside, Search};
 use crate::interrupts::Interrupts;
 use crate::memory::{At, Memory, mapping_of};
@@ -24,7 +26,7 @@ use crate::options::{MOST_CPUS, Options, Part};
 use crate::said::{self, say};
 use crate::shared::map_words;
 use crate::tiers::Tiers;
-use crate::vcpu::{CALLBACKS, Ring, TOUCHED, Vcpu, parts_of};
+use crate::vcpu::{CALLBACKS, Ring, TOUCHED, Vcpu, parts_of, said_of};
 
 /// The interface that this plugin was written for; QEMU looks at it first.
 #[unsafe(no_mangle)]
@@ -52,6 +54,10 @@ pub struct Run {
     pub device: Option<Device>,
     /// Whether its counters are fed.
     pub counts: bool,
+    /// Functions of the program, if they are told.
+    pub functions: Option<Functions>,
+    /// What tells who asks for memory, if that is told.
+    pub registers: Option<Registers>,
     /// Counts and switches.
     pub stats: &'static [AtomicU64],
     calls: Calls,
@@ -161,6 +167,8 @@ impl Run {
             tiers: options.has(Part::Tiers).then(|| Tiers::new(&tiers, options.nodes.len())),
             device: None,
             counts: options.has(Part::Counters),
+            functions: None,
+            registers: None,
             stats,
             calls,
             parts: parts_of(&options),
@@ -178,7 +186,19 @@ impl Run {
         if run.options.has(Part::Device) {
             run.make_device()?;
         }
+        if run.options.names && !run.system {
+            run.find_names();
+        }
         Ok(run)
+    }
+
+    /// Functions are told in any case; who asks for memory, if QEMU lets its registers be read.
+    fn find_names(&mut self) {
+        self.functions = Some(Functions::new(&self.options.wrappers));
+        match Registers::find() {
+            Ok(registers) => self.registers = Some(registers),
+            Err(cause) => say(format_args!("who asks for memory is not told: {cause}")),
+        }
     }
 
     fn make_device(&mut self) -> Result<(), String> {
@@ -290,6 +310,9 @@ impl Run {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         if !self.system {
             crate::mappings::begin(&self.options.run, &maps, self.clock);
+            if self.registers.as_ref().is_some_and(|registers| !registers.are_plain()) {
+                say("functions are not told: the program's addresses are not this process's own");
+            }
             return;
         }
         if let Err(cause) = self.memory.find_host(&self.options.nodes, &maps) {
@@ -423,13 +446,15 @@ extern "C" fn on_block(_: Id, block: *mut calls::Block) {
             unsafe { (calls.register_vcpu_tb_exec_cb)(block, on_execution, NO_REGISTERS, page) };
         });
     }
+    let function = run.functions.as_ref().map_or(0, |functions| name(run, functions, block));
     // SAFETY: as above.
     unsafe {
         for number in 0..(calls.tb_n_insns)(block) {
             let instruction = (calls.tb_get_insn)(block, number);
             let bytes = (calls.insn_data)(instruction).cast::<u8>();
             let bytes = std::slice::from_raw_parts(bytes, (calls.insn_size)(instruction));
-            let flags = std::ptr::without_provenance_mut::<c_void>(is_non_temporal(bytes).into());
+            let said = said_of(function, is_non_temporal(bytes));
+            let flags = std::ptr::without_provenance_mut::<c_void>(said as usize);
             (calls.register_vcpu_mem_cb)(
                 instruction,
                 on_access,
@@ -438,6 +463,48 @@ extern "C" fn on_block(_: Id, block: *mut calls::Block) {
                 flags,
             );
         }
+    }
+}
+
+/// The function that a block belongs to. If it asks for memory, or if a call that asked returns here, that is looked at whenever
+/// the block is carried out.
+fn name(run: &'static Run, functions: &Functions, block: *mut calls::Block) -> u64 {
+    let calls = &run.calls;
+    // SAFETY: within the callback of a translation, on the block that it gave; a block has an instruction.
+    let first = unsafe { (calls.insn_vaddr)((calls.tb_get_insn)(block, 0)) };
+    if run.registers.as_ref().is_some_and(|registers| !registers.are_plain()) {
+        return 0;
+    }
+    let (function, asks) = functions.at(first);
+    let Some(registers) = &run.registers else { return function };
+    let word = |value: u64| std::ptr::without_provenance_mut::<c_void>(value as usize);
+    // SAFETY: as above.
+    unsafe {
+        if registers.begins(first) {
+            (calls.register_vcpu_tb_exec_cb)(block, on_returned, NO_REGISTERS, word(first));
+        }
+        if let Some(asks) = asks {
+            (calls.register_vcpu_tb_exec_cb)(block, on_asked, NO_REGISTERS, word(asks as u64));
+        }
+    }
+    function
+}
+
+/// What QEMU calls where a function begins that asks for memory.
+extern "C" fn on_asked(cpu: u32, asks: *mut c_void) {
+    let Some((run, vcpu)) = Run::and_vcpu(cpu) else { return };
+    let asks = Asks::ALL.get(asks.addr());
+    if let (Some(registers), Some(functions), Some(asks)) = (&run.registers, &run.functions, asks) {
+        let _ = registers.asked(&mut vcpu.open, cpu, *asks, |address| functions.holds(address));
+    }
+}
+
+/// What QEMU calls where a call that asked for memory returns to.
+extern "C" fn on_returned(cpu: u32, site: *mut c_void) {
+    let Some((run, vcpu)) = Run::and_vcpu(cpu) else { return };
+    let Some(registers) = &run.registers else { return };
+    if let Some(given) = registers.returned(&mut vcpu.open, cpu, site.addr() as u64) {
+        vcpu.given(run, given);
     }
 }
 

@@ -10,8 +10,9 @@ use tierscope_core::{Access, Time};
 use tierscope_hw::cache::{Cache, Request};
 use tierscope_wire::stats::{Block, Count, Switch, switched_off};
 use tierscope_wire::touched::Marker;
-use tierscope_wire::{Producer, RawAccess, Reader, Record, TlbMiss};
+use tierscope_wire::{Note, Producer, RawAccess, Reader, Record, TlbMiss};
 
+use crate::given::{Given, Open};
 use crate::inside::{Registers, Search, Verdict};
 use crate::memory::At;
 use crate::options::{Options, Part, WhenFull};
@@ -149,6 +150,10 @@ pub struct Vcpu {
     pub search: Option<Search>,
     /// The model of its TLBs, once the number of levels is known.
     pub tlb: Option<Model>,
+    /// Calls of its thread that ask for memory.
+    pub open: Open,
+    /// The function that made the record before; 0 before the first.
+    function: u64,
     accesses: u64,
     /// The clock when it was looked at last; 0: look again.
     now: u64,
@@ -173,6 +178,8 @@ impl Vcpu {
             registers: None,
             search: None,
             tlb: None,
+            open: Open::default(),
+            function: 0,
             accesses: 0,
             now: 0,
             forgets: false,
@@ -200,8 +207,9 @@ impl Vcpu {
         run: &Run,
         info: u32,
         linear: u64,
-        non_temporal: bool,
+        said: u64,
     ) {
+        let non_temporal = said & NON_TEMPORAL != 0;
         self.accesses += 1;
         self.stats.add(Count::Accesses, 1);
         let kind = match (STORE, non_temporal) {
@@ -213,7 +221,7 @@ impl Vcpu {
         // Once an access, so that parts that are switched together see the same accesses.
         let off = if PARTS & (RAW | TLB | TOUCHED) != 0 { switched_off(run.stats) } else { 0 };
         if PARTS & RAW != 0 && of_interest && Switch::Raw.is_on(off) {
-            self.record::<STORE>(run, info, linear, non_temporal);
+            self.record::<STORE>(run, info, linear, said);
         }
         if PARTS & (LLC | TLB | DEVICE) != 0 && !self.again(linear, kind, off)
             || PARTS & TOUCHED != 0 && self.search.is_some()
@@ -254,10 +262,15 @@ impl Vcpu {
     }
 
     #[inline(always)]
-    fn record<const STORE: bool>(&mut self, run: &Run, info: u32, linear: u64, non_temporal: bool) {
+    fn record<const STORE: bool>(&mut self, run: &Run, info: u32, linear: u64, said: u64) {
         let space = self.space().unwrap_or(0);
         if self.now == 0 || self.accesses.is_multiple_of(CLOCK_EVERY) {
             self.now = run.clock.now();
+        }
+        let (function, non_temporal) = (said >> 1, said & NON_TEMPORAL != 0);
+        if function != 0 && function != self.function {
+            self.function = function;
+            self.note(run, Note::Function(function));
         }
         let size_log2 = self.word(run, info).size_log2;
         let Some(ring) = &mut self.raw else { return };
@@ -271,6 +284,25 @@ impl Vcpu {
             space,
         };
         ring.push(&access, run, self.stats);
+    }
+
+    /// Tells something among its records.
+    #[cold]
+    fn note(&mut self, run: &Run, note: Note) {
+        let space = self.space().unwrap_or(0);
+        let record = RawAccess::of_note(note, Time(self.now), self.number as u16, space);
+        if let Some(ring) = &mut self.raw {
+            ring.push(&record, run, self.stats);
+        }
+    }
+
+    /// Its thread was given memory.
+    #[cold]
+    pub fn given(&mut self, run: &Run, given: Given) {
+        let Given { start, bytes, site } = given;
+        [Note::Given(start), Note::Bytes(bytes), Note::Site(site)]
+            .into_iter()
+            .for_each(|note| self.note(run, note));
     }
 
     /// It waited, for how long nobody knows: the clock is looked at before the next record.
@@ -425,13 +457,23 @@ impl Vcpu {
     }
 }
 
-/// What QEMU calls at a load or store of an instruction; `flags` is not null if its stores are non-temporal.
-extern "C" fn on_access<const PARTS: u32>(cpu: u32, info: u32, linear: u64, flags: *mut c_void) {
+/// Set in what is said of an instruction whose stores are non-temporal.
+const NON_TEMPORAL: u64 = 1;
+
+/// What is said of an instruction when its callback is asked for: its function, if functions are told, and whether its stores are
+/// non-temporal.
+pub(crate) fn said_of(function: u64, non_temporal: bool) -> u64 {
+    function << 1 | u64::from(non_temporal)
+}
+
+/// What QEMU calls at a load or store of an instruction; `said` is as [`said_of`] has it.
+extern "C" fn on_access<const PARTS: u32>(cpu: u32, info: u32, linear: u64, said: *mut c_void) {
     let Some((run, vcpu)) = Run::and_vcpu(cpu) else { return };
+    let said = said.addr() as u64;
     if vcpu.word(run, info).is_store {
-        vcpu.access::<PARTS, true>(run, info, linear, !flags.is_null());
+        vcpu.access::<PARTS, true>(run, info, linear, said);
     } else {
-        vcpu.access::<PARTS, false>(run, info, linear, false);
+        vcpu.access::<PARTS, false>(run, info, linear, said & !NON_TEMPORAL);
     }
 }
 

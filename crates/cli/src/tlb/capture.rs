@@ -12,12 +12,15 @@ use clap::Args;
 use serde_json::json;
 use tierscope_core::{Clock, Error, ErrorKind, Mappings, Result, SpaceId, Target, Time, Wake};
 use tierscope_exchange::PartialDir;
+use tierscope_hw::PageSize;
 use tierscope_sim::exact::{Machine, Process, Setup};
 use tierscope_sim::experiment::{Experiment, Mode};
 use tierscope_trace::Event;
 use tierscope_trace::compact::Writer;
 use tierscope_trace::ptat::{Boards, DumpHeader, Files, Monitor, Told};
 
+use super::guests;
+use super::source::page_size;
 use crate::bench::race::stop_flag;
 use crate::report;
 use crate::sim::{Otherwise, experiment};
@@ -56,6 +59,20 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "N,NS", value_parser = buffer)]
     pub buffer: Option<(u64, u64)>,
 
+    /// Areas of the processes that the monitor is to see every access to, by name: they lie in the uncached region as well,
+    /// in pages of 4 KiB
+    #[arg(long, value_name = "AREAS", value_delimiter = ',')]
+    pub watch: Vec<String>,
+
+    /// Run the processes in a guest, to which a hypervisor gives pages of this size: both dimensions of its walks are captured.
+    /// The programs then go through TLBs alone, without caches and time
+    #[arg(long, value_name = "SIZE", value_parser = page_size, conflicts_with_all = ["watch", "buffer"])]
+    pub guest: Option<PageSize>,
+
+    /// Accesses of each process in a guest
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "guest")]
+    pub accesses: u64,
+
     /// What is otherwise than the experiment says.
     #[command(flatten)]
     pub otherwise: Otherwise,
@@ -77,11 +94,15 @@ pub(crate) type Watched = Machine<Monitor<BufWriter<File>>>;
 
 pub(super) fn run(args: &CaptureArgs) -> Result<()> {
     let experiment = experiment(&args.experiment, &args.otherwise, &[])?;
+    if let Some(size) = args.guest {
+        return of_guest(args, &experiment, size);
+    }
     if experiment.mode != Mode::Exact {
         return Err(Error::new(ErrorKind::Usage, "cannot capture what no machine carries out")
             .cause("the experiment is simulated by densities: nothing crosses a bus")
             .remedy("give an experiment with mode = \"exact\""));
     }
+    check_areas(&experiment, &args.watch)?;
     let setup = setup(&experiment);
     setup.check()?;
     let stop = stop_flag()?;
@@ -92,20 +113,78 @@ pub(super) fn run(args: &CaptureArgs) -> Result<()> {
     let mut machine = Machine::observed(&setup, monitor)?.with_stop(Arc::clone(&stop));
     let mut names = Names::new(&directory.path().join(NAMES))?;
     for process in &experiment.processes {
-        machine.start(&Process { uncached_tables: true, ..process.clone() })?;
+        machine.start(&watched(process, &args.watch))?;
     }
     let captured = watch(&mut machine, &experiment, &mut names, &stop);
     experiment.ran()?;
     let walks: u64 = machine.walks().values().sum();
+    let accesses = machine.account().counts.accesses;
     let time = machine.now() - Time(0);
     finish(machine)?;
     names.finish()?;
     captured?;
     directory.keep()?;
-    told(args, time, walks, stop.load(Ordering::Relaxed))
+    told(args, time, [walks, accesses], stop.load(Ordering::Relaxed))
 }
 
-fn told(args: &CaptureArgs, time: Duration, walks: u64, stopped: bool) -> Result<()> {
+/// Captures walks of programs in a guest.
+fn of_guest(args: &CaptureArgs, experiment: &Experiment, size: PageSize) -> Result<()> {
+    let stop = stop_flag()?;
+    let directory = PartialDir::create(&args.output)?;
+    let grain = if args.grain == "32" { 5 } else { 6 };
+    let boards = Boards { count: args.boards, grain, ..Boards::default() };
+    let header = guests::header(experiment.setup.hardware.processor.physical_bits, TABLES);
+    let files = Files::of(directory.path(), args.boards);
+    let monitor = Monitor::new(boards, header, |board| {
+        create(board.map_or(&files.dump, |board| &files.boards[usize::from(board)]))
+    })?;
+    guests::names(experiment, &directory.path().join(NAMES))?;
+    let captured = guests::run(experiment, size, args.accesses, monitor, &header, &stop)?;
+    directory.keep()?;
+    let name = args.output.display();
+    let stopped = if stop.load(Ordering::Relaxed) { ", as far as it came" } else { "" };
+    eprintln!("tierscope: captured {} accesses in a guest into {name}{stopped}", captured.accesses);
+    if !args.json {
+        return Ok(());
+    }
+    let said = json!({
+        "capture": name.to_string(), "accesses": captured.accesses, "boards": args.boards,
+        "walks_of_the_guest": captured.walks, "walks_of_the_hypervisor": captured.second.walks,
+    });
+    report::print(&format!("{said:#}\n"))
+}
+
+/// A process with its tables, and areas of these names, in the region.
+fn watched(process: &Process, areas: &[String]) -> Process {
+    let own = process.work.areas();
+    let chosen = areas.iter().filter(|name| own.iter().any(|area| area.name == **name));
+    let watched = process.watched.iter().chain(chosen).cloned().collect();
+    Process { uncached_tables: true, watched, ..process.clone() }
+}
+
+/// Whether every area that is to be watched is one of some process.
+fn check_areas(experiment: &Experiment, areas: &[String]) -> Result<()> {
+    let known: Vec<String> = experiment
+        .processes
+        .iter()
+        .flat_map(|process| {
+            process.work.areas().iter().map(|area| area.name.clone()).collect::<Vec<_>>()
+        })
+        .collect();
+    match areas.iter().find(|name| !known.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::new(ErrorKind::Usage, format!("cannot watch {name}"))
+            .cause("no process has an area of that name")
+            .remedy(format!("choose from {}", known.join(", ")))),
+    }
+}
+
+fn told(
+    args: &CaptureArgs,
+    time: Duration,
+    [walks, accesses]: [u64; 2],
+    stopped: bool,
+) -> Result<()> {
     let name = args.output.display();
     let stopped = if stopped { ", as far as it came" } else { "" };
     eprintln!("tierscope: captured {} of simulated time into {name}{stopped}", show_duration(time));
@@ -114,6 +193,7 @@ fn told(args: &CaptureArgs, time: Duration, walks: u64, stopped: bool) -> Result
             "capture": name.to_string(),
             "simulated_ns": time.as_nanos() as u64,
             "walks_of_the_machine": walks,
+            "accesses_of_the_machine": accesses,
             "boards": args.boards,
         });
         return report::print(&format!("{said:#}\n"));

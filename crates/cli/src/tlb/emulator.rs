@@ -26,6 +26,8 @@ pub(super) struct Emulation<'a> {
     pub(super) qemu: &'a Path,
     pub(super) plugin: PathBuf,
     pub(super) threads: u32,
+    /// Functions, and who asks for memory, are told; functions beside the usual ones that ask for their callers.
+    pub(super) names: Option<&'a [String]>,
 }
 
 fn failed(what: impl std::fmt::Display, cause: impl std::fmt::Display, remedy: &str) -> Error {
@@ -130,10 +132,14 @@ impl Emulation<'_> {
     }
 
     fn options(&self, run: &Path) -> String {
+        let wrappers: Vec<String> =
+            self.names.iter().flat_map(|all| all.iter()).map(|name| format!("{name:?}")).collect();
         format!(
-            "run = \"{}\"\nparts = [\"raw\"]\nring_bytes = {RING}\ncpus = {}\n",
+            "run = \"{}\"\nparts = [\"raw\"]\nring_bytes = {RING}\ncpus = {}\nnames = {}\nwrappers = [{}]\n",
             run.display(),
-            self.threads
+            self.threads,
+            self.names.is_some(),
+            wrappers.join(", ")
         )
     }
 }

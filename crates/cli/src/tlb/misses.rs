@@ -65,61 +65,82 @@ pub(super) struct Owned {
 /// A page of a process, by its first byte, and its size.
 pub(super) type Place = (u64, u64, u64);
 
-/// Makes a table of misses, in 1/840, by page, and of which object each page is. Objects with most misses come first.
+/// Misses by page, in 1/840, and by which object of a page had them, as far as that is known.
+pub(super) type Missed = BTreeMap<(Place, Option<usize>), u64>;
+
+/// Makes a table of misses. Objects with most misses come first.
 pub(super) fn table(
-    mut objects: Objects,
-    pages: &BTreeMap<Place, u64>,
-    of: &HashMap<Place, usize>,
+    objects: &mut Objects,
+    missed: &Missed,
     functions: BTreeMap<Arc<str>, u64>,
 ) -> Table {
-    let strays = pages.keys().filter(|place| !of.contains_key(*place));
-    objects.cluster(strays.map(|(pid, start, _)| (*pid, *start)).collect());
-    let mut rows: BTreeMap<usize, (Row, u64, u64)> = BTreeMap::new();
-    let mut owners = Vec::new();
-    for (place, misses) in pages {
+    let strays = missed.keys().filter(|(_, object)| object.is_none());
+    objects.cluster(strays.map(|((pid, start, _), _)| (*pid, *start)).collect());
+    let mut rows: BTreeMap<usize, (Row, [u64; 2])> = BTreeMap::new();
+    let mut owners: Vec<Owned> = Vec::new();
+    let mut pages: Vec<(Place, u64)> = Vec::new();
+    // The most that an object missed of the page at hand.
+    let mut most = 0;
+    for ((place, object), misses) in missed {
         let (pid, start, bytes) = *place;
-        let at = of.get(place).copied().or_else(|| objects.find(pid, start));
-        let Some(at) = at else { continue };
+        let Some(at) = object.or_else(|| objects.find(pid, start)) else { continue };
         let object = &objects.list[at];
-        owners.push(Owned {
+        let owned = || Owned {
             place: *place,
             misses: *misses,
             name: Arc::clone(&object.name),
             start: object.start,
-        });
+        };
+        match (pages.last_mut(), owners.last_mut()) {
+            (Some((last, sum)), Some(owner)) if *last == *place => {
+                *sum += misses;
+                if *misses > most {
+                    (*owner, most) = (owned(), *misses);
+                }
+                owner.misses = *sum;
+            }
+            _ => {
+                pages.push((*place, *misses));
+                owners.push(owned());
+                most = *misses;
+            }
+        }
         let none = || Row { object: object.clone(), misses: 0, used: 0, huge: [0; 2] };
-        let (row, last_2m, last_1g) =
-            rows.entry(at).or_insert_with(|| (none(), u64::MAX, u64::MAX));
+        let (row, last) = rows.entry(at).or_insert_with(|| (none(), [u64::MAX; 2]));
         row.misses += misses;
         row.used += bytes;
-        let offset = start.saturating_sub(object.start);
-        let [huge_2m, huge_1g] = &mut row.huge;
-        for (last, count, size) in
-            [(last_2m, huge_2m, PageSize::M2.bytes()), (last_1g, huge_1g, PageSize::G1.bytes())]
-        {
+        // What lies here and there stays where it is; anything else may begin at a larger page.
+        let from = if object.given.is_some() { 0 } else { object.start };
+        let offset = start.saturating_sub(from);
+        for ((last, count), size) in last.iter_mut().zip(&mut row.huge).zip(LARGER) {
             // Pages come in ascending order.
-            if *last != offset / size {
-                *last = offset / size;
+            if *last != offset / size.bytes() {
+                *last = offset / size.bytes();
                 *count += 1;
             }
         }
     }
-    let mut rows: Vec<Row> = rows.into_values().map(|(row, ..)| row).collect();
+    let mut rows: Vec<Row> = rows.into_values().map(|(row, _)| row).collect();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.misses), row.object.start));
     let mut functions: Vec<_> = functions.into_iter().collect();
     functions.sort_by_key(|(_, misses)| std::cmp::Reverse(*misses));
-    let all = pages.values().copied().filter(|misses| *misses > 0);
-    Table { misses: pages.values().sum(), rows, functions, pages: all.collect(), owners }
+    let all = missed.values().sum();
+    let pages = pages.into_iter().map(|(_, misses)| misses).filter(|misses| *misses > 0).collect();
+    Table { misses: all, rows, functions, pages, owners }
 }
+
+/// Page sizes that objects may be given.
+pub(super) const LARGER: [PageSize; 2] = [PageSize::M2, PageSize::G1];
 
 /// Runs accesses through a machine's MMUs, and keeps who missed.
 pub(super) struct Baseline {
     pub(super) model: Model,
     size: PageSize,
     objects: Objects,
-    pages: BTreeMap<Place, u64>,
-    of: HashMap<Place, usize>,
+    missed: HashMap<(Place, Option<usize>), u64>,
     functions: BTreeMap<Arc<str>, u64>,
+    /// The trace told who was given memory.
+    pub(super) gifts: bool,
 }
 
 impl Baseline {
@@ -128,9 +149,9 @@ impl Baseline {
             model: Model::new(machine, None)?,
             size,
             objects: Objects::default(),
-            pages: BTreeMap::new(),
-            of: HashMap::new(),
+            missed: HashMap::new(),
             functions: BTreeMap::new(),
+            gifts: false,
         })
     }
 
@@ -138,21 +159,26 @@ impl Baseline {
         self.model.counts
     }
 
-    pub(super) fn table(self) -> Table {
-        table(self.objects, &self.pages, &self.of, self.functions)
+    /// What the trace comes to, and its objects.
+    pub(super) fn table(self) -> (Table, Objects) {
+        let mut objects = self.objects;
+        let missed = self.missed.into_iter().collect();
+        (table(&mut objects, &missed, self.functions), objects)
     }
 
     fn missed(&mut self, seen: Seen) {
         let bytes = self.size.bytes();
         let place = (seen.pid, seen.address & !(bytes - 1), bytes);
-        *self.pages.entry(place).or_default() += UNIT;
-        if let Some(at) = self.objects.find(seen.pid, seen.address) {
-            self.of.insert(place, at);
-        }
+        let object = self.objects.find(seen.pid, seen.address);
+        *self.missed.entry((place, object)).or_default() += UNIT;
         let Some(from) = seen.from else { return };
-        let name = match self.objects.find(seen.pid, from) {
+        let named = self.objects.code(seen.pid, from.address);
+        // An instruction without a function is told by its file; a function that nobody named where it begins.
+        let named =
+            named.or_else(|| self.objects.find(seen.pid, from.address).filter(|_| !from.function));
+        let name = match named {
             Some(at) => Arc::clone(&self.objects.list[at].name),
-            None => format!("code near {:#x}", from & !0xffff).into(),
+            None => format!("code near {:#x}", from.address & !0xffff).into(),
         };
         *self.functions.entry(name).or_default() += UNIT;
     }
@@ -161,6 +187,11 @@ impl Baseline {
 impl Listener for Baseline {
     fn event(&mut self, event: &Event) {
         self.objects.event(event);
+    }
+
+    fn given(&mut self, pid: u64, start: u64, bytes: u64, site: &Arc<str>) {
+        self.gifts = true;
+        self.objects.given(pid, start, bytes, site);
     }
 
     #[inline]
@@ -176,26 +207,47 @@ impl Listener for Baseline {
 const APART: u64 = 1 << 45;
 /// Every one begins at a page of 1 GiB.
 const GRAIN: u64 = 1 << 30;
+/// Where larger pages are put of objects that lie here and there.
+const SCATTERED: u64 = 1 << 46;
+
+/// An object on larger pages.
+#[derive(Clone, Copy, Debug)]
+struct Chosen {
+    /// Its place in `misses`.
+    at: usize,
+    /// Where it begins, and where it is put; none if it lies here and there.
+    put: Option<(u64, u64)>,
+}
 
 /// Runs accesses through MMUs where some objects lie on larger pages: what each of them misses then.
 pub(super) struct Variant {
     model: Model,
     size: PageSize,
-    /// Objects on larger pages, by process and first byte: end, place in `misses`, where they are put.
-    chosen: BTreeMap<(u64, u64), (u64, usize, u64)>,
+    /// By the object's number.
+    chosen: HashMap<usize, Chosen>,
+    /// Larger pages of objects that lie here and there: by object and number of the page, which of them it is.
+    pages: HashMap<(usize, u64), u64>,
     pub(super) misses: Vec<u64>,
 }
 
 impl Variant {
-    pub(super) fn new(machine: &Machine, size: PageSize, objects: &[&Object]) -> Result<Self> {
-        let mut chosen = BTreeMap::new();
+    /// Objects by their numbers.
+    pub(super) fn new<'a>(
+        machine: &Machine,
+        size: PageSize,
+        objects: impl IntoIterator<Item = (usize, &'a Object)>,
+    ) -> Result<Self> {
+        let mut chosen = HashMap::new();
         let mut next = APART;
-        for (at, object) in objects.iter().enumerate() {
-            chosen.insert((object.pid, object.start), (object.end, at, next));
-            next += (object.end - object.start).next_multiple_of(GRAIN);
+        for (at, (number, object)) in objects.into_iter().enumerate() {
+            let put = object.given.is_none().then_some((object.start, next));
+            if put.is_some() {
+                next += (object.end - object.start).next_multiple_of(GRAIN);
+            }
+            chosen.insert(number, Chosen { at, put });
         }
-        let (model, misses) = (Model::new(machine, None)?, vec![0; objects.len()]);
-        Ok(Self { model, size, chosen, misses })
+        let (model, misses) = (Model::new(machine, None)?, vec![0; chosen.len()]);
+        Ok(Self { model, size, chosen, pages: HashMap::new(), misses })
     }
 
     /// All walks.
@@ -203,16 +255,28 @@ impl Variant {
         self.model.counts.walks
     }
 
-    /// Whether the address is in an object on larger pages: which, and where it is put.
-    fn chosen(&self, pid: u64, address: u64) -> Option<(usize, u64)> {
-        let (key, (end, at, put)) = self.chosen.range((pid, 0)..=(pid, address)).next_back()?;
-        (address < *end).then(|| (*at, put + (address - key.1)))
+    /// Where an address of an object is put, if that is on larger pages.
+    fn moved(&mut self, object: usize, address: u64) -> Option<(usize, u64)> {
+        let Chosen { at, put } = *self.chosen.get(&object)?;
+        if let Some((start, put)) = put {
+            return Some((at, put + address.wrapping_sub(start)));
+        }
+        let bytes = self.size.bytes();
+        let new = self.pages.len() as u64;
+        let page = *self.pages.entry((object, address / bytes)).or_insert(new);
+        Some((at, SCATTERED + page * bytes + address % bytes))
     }
 
-    /// An access of a thread of a process, wherever it goes.
+    /// An access of a thread of a process to an object, wherever it goes.
     #[inline]
-    pub(super) fn touch(&mut self, who: (u32, u64), address: u64, access: Access) {
-        match self.chosen(who.1, address) {
+    pub(super) fn touch(
+        &mut self,
+        who: (u32, u64),
+        address: u64,
+        access: Access,
+        object: Option<usize>,
+    ) {
+        match object.and_then(|object| self.moved(object, address)) {
             Some((at, moved)) => {
                 let walked = self.model.access(who, moved, access, self.size);
                 self.misses[at] += u64::from(walked);
@@ -222,12 +286,34 @@ impl Variant {
     }
 }
 
-impl Listener for Variant {
-    fn event(&mut self, _: &Event) {}
+/// Variants that hear the same trace.
+pub(super) struct Tried {
+    objects: Objects,
+    pub(super) variants: Vec<Variant>,
+}
+
+impl Tried {
+    /// `known` is what a first look at the trace left.
+    pub(super) fn new(known: &Objects, variants: Vec<Variant>) -> Self {
+        Self { objects: known.anew(), variants }
+    }
+}
+
+impl Listener for Tried {
+    fn event(&mut self, event: &Event) {
+        self.objects.event(event);
+    }
+
+    fn given(&mut self, pid: u64, start: u64, bytes: u64, site: &Arc<str>) {
+        self.objects.given(pid, start, bytes, site);
+    }
 
     #[inline]
     fn access(&mut self, seen: Seen) {
-        self.touch((seen.thread, seen.pid), seen.address, seen.access);
+        let object = self.objects.find(seen.pid, seen.address);
+        for variant in &mut self.variants {
+            variant.touch((seen.thread, seen.pid), seen.address, seen.access, object);
+        }
     }
 }
 
@@ -237,6 +323,10 @@ pub(super) struct All<T>(pub(super) Vec<T>);
 impl<T: Listener> Listener for All<T> {
     fn event(&mut self, event: &Event) {
         self.0.iter_mut().for_each(|listener| listener.event(event));
+    }
+
+    fn given(&mut self, pid: u64, start: u64, bytes: u64, site: &Arc<str>) {
+        self.0.iter_mut().for_each(|listener| listener.given(pid, start, bytes, site));
     }
 
     fn access(&mut self, seen: Seen) {

@@ -3,11 +3,13 @@
 pub(crate) mod capture;
 mod emulator;
 mod export;
+mod guests;
 mod import;
 mod misses;
 pub(crate) mod model;
 mod nested;
 mod objects;
+mod places;
 mod record;
 mod report;
 mod source;

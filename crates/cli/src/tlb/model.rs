@@ -9,7 +9,7 @@ use tierscope_hw::{
     Asid, Cache, Fault, Machine, Mmu, PageSize, PageTable, Root, Source, Translation, entry_address,
 };
 
-use super::nested::{Guest, Nested, Second};
+use super::nested::{Guest, Nested, Second, Side, Step};
 
 /// Where page tables lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +60,24 @@ impl Tables {
     fn entry(&mut self, address: u64) -> &mut u64 {
         let table = (address - self.base) >> 12;
         &mut self.tables[table as usize][(address >> 3) as usize & 511]
+    }
+
+    /// The entry that maps an address: where it lies, what it says, its level.
+    pub(super) fn leaf(&self, root: Root, linear: u64) -> Option<(u64, u64, Level)> {
+        let mut table = root.table;
+        for level in (1..=self.levels).rev().filter_map(Level::new) {
+            let address = entry_address(table, linear, level);
+            let at = (address - self.base) >> 12;
+            let entry = self.tables.get(at as usize)?[(address >> 3) as usize & 511];
+            match entry {
+                0 => return None,
+                _ if level == Level::PTE || entry & HUGE != 0 => {
+                    return Some((address, entry, level));
+                }
+                _ => table = entry & FRAME_MASK,
+            }
+        }
+        None
     }
 
     /// Gives an address a page, unless it has one.
@@ -138,6 +156,25 @@ impl Model {
         Ok(Self { nested: Some(nested), ..self })
     }
 
+    /// What happens at walks is kept from here on, for [`Model::take_steps`].
+    pub(super) fn heard(mut self) -> Self {
+        if let Some(nested) = &mut self.nested {
+            nested.hear();
+        }
+        self
+    }
+
+    /// What happened at walks since this was called last, and the tables of the guest and of the hypervisor.
+    pub(super) fn take_steps(&mut self) -> (Vec<Step>, &Tables, &Tables) {
+        let Self { tables, nested, .. } = self;
+        let tables = &*tables;
+        let (steps, host) = match nested {
+            Some(nested) => nested.take_steps(),
+            None => (Vec::new(), tables),
+        };
+        (steps, tables, host)
+    }
+
     /// What walks took in the hypervisor's tables, if there are any.
     pub(super) fn second(&self) -> Option<Second> {
         self.nested.as_ref().map(|nested| nested.counts)
@@ -186,6 +223,9 @@ impl Model {
             Ok(found) => found,
             Err(_) => {
                 self.tables.map(root, linear, size);
+                if let Some(nested) = &mut self.nested {
+                    nested.note(Step::Map { side: Side::Guest, root, linear });
+                }
                 match self.translate(core, root, linear, access) {
                     Ok(found) => found,
                     Err(_) => {

@@ -21,6 +21,24 @@ pub(crate) struct Second {
     pub(crate) reads: u64,
 }
 
+/// Whose tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Side {
+    /// The guest's: they translate to guest-physical addresses.
+    Guest,
+    /// The hypervisor's: they translate these.
+    Host,
+}
+
+/// What happened at a walk, in order.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// An entry at that address was read.
+    Read(Side, u64),
+    /// An address has a page from here on.
+    Map { side: Side, root: Root, linear: u64 },
+}
+
 /// A hypervisor's tables, and what cores know of them.
 pub(super) struct Nested {
     tables: Tables,
@@ -29,6 +47,8 @@ pub(super) struct Nested {
     mmus: Vec<Mmu>,
     config: Translation,
     pub(super) counts: Second,
+    /// What happened since this was taken, if anybody wants to know.
+    steps: Option<Vec<Step>>,
 }
 
 impl Nested {
@@ -37,7 +57,32 @@ impl Nested {
         let mut tables = Tables::new(bits, config.levels);
         let root = Root { table: tables.new_table(), asid: Asid::ZERO };
         let mmus = vec![Mmu::new(config)?];
-        Ok(Self { tables, root, size, mmus, config: config.clone(), counts: Second::default() })
+        let counts = Second::default();
+        Ok(Self { tables, root, size, mmus, config: config.clone(), counts, steps: None })
+    }
+
+    /// Keeps what happens from here on.
+    pub(super) fn hear(&mut self) {
+        self.steps = Some(Vec::new());
+    }
+
+    /// What happened, and the tables as they are now.
+    pub(super) fn take_steps(&mut self) -> (Vec<Step>, &Tables) {
+        (self.steps.as_mut().map(std::mem::take).unwrap_or_default(), &self.tables)
+    }
+
+    pub(super) fn note(&mut self, step: Step) {
+        if let Some(steps) = &mut self.steps {
+            steps.push(step);
+        }
+    }
+
+    /// What a core's last walk of the hypervisor's tables read.
+    fn note_reads(&mut self, core: usize) {
+        if let Some(steps) = &mut self.steps {
+            let reads = self.mmus[core].last_reads().as_slice();
+            steps.extend(reads.iter().map(|entry| Step::Read(Side::Host, *entry)));
+        }
     }
 
     /// Cores up to that one have an MMU.
@@ -50,16 +95,28 @@ impl Nested {
     /// A core reads at a guest-physical address.
     pub(super) fn look_up(&mut self, core: usize, guest_physical: u64) {
         self.counts.lookups += 1;
-        let Self { tables, root, size, mmus, counts, .. } = self;
-        let mmu = &mut mmus[core];
-        let found = mmu.translate(tables, *root, guest_physical, Access::Load).or_else(|_| {
-            tables.map(*root, guest_physical, *size);
-            mmu.translate(tables, *root, guest_physical, Access::Load)
-        });
-        if matches!(found, Ok((_, Source::Walk))) {
-            counts.walks += 1;
-            counts.reads += u64::from(mmu.last_reads().count());
+        let mut found = self.translate(core, guest_physical);
+        if found.is_none() {
+            self.note_reads(core);
+            self.tables.map(self.root, guest_physical, self.size);
+            let (side, root) = (Side::Host, self.root);
+            self.note(Step::Map { side, root, linear: guest_physical });
+            found = self.translate(core, guest_physical);
         }
+        if found == Some(Source::Walk) {
+            self.counts.walks += 1;
+            self.counts.reads += u64::from(self.mmus[core].last_reads().count());
+            self.note_reads(core);
+        }
+    }
+}
+
+impl Nested {
+    #[inline]
+    fn translate(&mut self, core: usize, guest_physical: u64) -> Option<Source> {
+        let Self { tables, root, mmus, .. } = self;
+        let found = mmus[core].translate(tables, *root, guest_physical, Access::Load);
+        found.ok().map(|(_, source)| source)
     }
 }
 
@@ -73,6 +130,7 @@ pub(super) struct Guest<'a> {
 impl PageTable for Guest<'_> {
     fn read(&mut self, address: u64) -> u64 {
         self.nested.look_up(self.core, address);
+        self.nested.note(Step::Read(Side::Guest, address));
         self.tables.read(address)
     }
 

@@ -1,6 +1,6 @@
-//! What addresses belong to: mappings, and objects with a name in them.
+//! What addresses belong to: mappings, objects with a name in them, and memory that the program was given, by who asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tierscope_core::Backing;
@@ -17,6 +17,8 @@ pub(super) struct Object {
     pub(super) start: u64,
     /// One past its last byte, at its largest.
     pub(super) end: u64,
+    /// If it is what somebody was given, here and there: how often, and how many bytes.
+    pub(super) given: Option<(u64, u64)>,
 }
 
 /// All of them, and what is where now.
@@ -26,6 +28,12 @@ pub(super) struct Objects {
     /// By process and first byte: end, place in the list.
     maps: BTreeMap<(u64, u64), (u64, usize)>,
     symbols: BTreeMap<(u64, u64), (u64, usize)>,
+    gifts: BTreeMap<(u64, u64), (u64, usize)>,
+    /// Places in the list: of objects by process, first byte and name; of gifts by process and who asked.
+    known: HashMap<(u64, u64, Arc<str>), usize>,
+    askers: HashMap<(u64, Arc<str>), usize>,
+    /// Of addresses that nothing else is known of.
+    clusters: BTreeMap<(u64, u64), (u64, usize)>,
 }
 
 impl Objects {
@@ -39,7 +47,9 @@ impl Objects {
                 self.maps.insert((*pid, *start), (end, at));
             }
             Event::Unmap { pid, start, bytes, .. } => {
-                cut(&mut self.maps, *pid, *start, start.saturating_add(*bytes));
+                let end = start.saturating_add(*bytes);
+                cut(&mut self.maps, *pid, *start, end);
+                cut(&mut self.gifts, *pid, *start, end);
             }
             Event::Symbol { pid, start, bytes, name } => {
                 let end = start.saturating_add(*bytes);
@@ -47,8 +57,29 @@ impl Objects {
                 cut(&mut self.symbols, *pid, *start, end);
                 self.symbols.insert((*pid, *start), (end, at));
             }
-            Event::Thread { .. } => {}
+            // Whose process it is only the thread knows.
+            Event::Thread { .. } | Event::Given { .. } => {}
         }
+    }
+
+    /// A process was given memory that somebody asked for. It stays theirs until somebody else is given it.
+    pub(super) fn given(&mut self, pid: u64, start: u64, bytes: u64, site: &Arc<str>) {
+        let end = start.saturating_add(bytes.max(1));
+        let at = match self.askers.get(&(pid, Arc::clone(site))) {
+            Some(at) => *at,
+            None => {
+                let name = Arc::clone(site);
+                self.list.push(Object { pid, name, start, end, given: Some((0, 0)) });
+                self.askers.insert((pid, Arc::clone(site)), self.list.len() - 1);
+                self.list.len() - 1
+            }
+        };
+        let object = &mut self.list[at];
+        (object.start, object.end) = (object.start.min(start), object.end.max(end));
+        let (times, sum) = object.given.unwrap_or_default();
+        object.given = Some((times + 1, sum.saturating_add(bytes)));
+        cut(&mut self.gifts, pid, start, end);
+        self.gifts.insert((pid, start), (end, at));
     }
 
     /// A mapping; one that goes on where another of that name ends belongs to the same object.
@@ -65,13 +96,13 @@ impl Objects {
     }
 
     fn add(&mut self, pid: u64, start: u64, end: u64, name: &Arc<str>) -> usize {
-        let known =
-            |object: &Object| (object.pid, object.start, &object.name) == (pid, start, name);
-        if let Some(at) = self.list.iter().rposition(known) {
-            self.list[at].end = self.list[at].end.max(end);
-            return at;
+        let key = (pid, start, Arc::clone(name));
+        if let Some(at) = self.known.get(&key) {
+            self.list[*at].end = self.list[*at].end.max(end);
+            return *at;
         }
-        self.list.push(Object { pid, name: Arc::clone(name), start, end });
+        self.list.push(Object { pid, name: Arc::clone(name), start, end, given: None });
+        self.known.insert(key, self.list.len() - 1);
         self.list.len() - 1
     }
 
@@ -81,7 +112,16 @@ impl Objects {
             let (_, (end, at)) = map.range((pid, 0)..=(pid, address)).next_back()?;
             (address < *end).then_some(*at)
         };
-        in_map(&self.symbols).or_else(|| in_map(&self.maps))
+        in_map(&self.gifts)
+            .or_else(|| in_map(&self.symbols))
+            .or_else(|| in_map(&self.maps))
+            .or_else(|| in_map(&self.clusters))
+    }
+
+    /// The code that an address is of: a function with a name.
+    pub(super) fn code(&self, pid: u64, address: u64) -> Option<usize> {
+        let (_, (end, at)) = self.symbols.range((pid, 0)..=(pid, address)).next_back()?;
+        (address < *end).then_some(*at)
     }
 
     /// Objects for addresses of which nothing is known: those that lie near each other are one.
@@ -97,8 +137,13 @@ impl Objects {
         for (pid, start, end) in groups {
             let name: Arc<str> = format!("{start:#x}").into();
             let at = self.add(pid, start, end, &name);
-            self.maps.insert((pid, start), (end, at));
+            self.clusters.insert((pid, start), (end, at));
         }
+    }
+
+    /// As before a trace is heard that gave these: its objects will have the same numbers, and what nobody names stays in groups.
+    pub(super) fn anew(&self) -> Self {
+        Self { clusters: self.clusters.clone(), ..Self::default() }
     }
 }
 
@@ -151,6 +196,25 @@ mod tests {
         assert_eq!([0, 109, 119, 120].map(name), ["heap", "heap", "table", "heap"].map(Some));
         assert_eq!((name(200), objects.find(2, 0)), (None, None));
         assert_eq!((objects.list[0].start, objects.list[0].end), (0, 300));
+    }
+
+    // Twice for a table, once for a list, which gets what the table had first.
+    #[test]
+    fn memory_belongs_to_who_was_given_it_last() {
+        let mut objects = Objects::default();
+        let (table, list): (Arc<str>, Arc<str>) = ("main+0x5".into(), "main+0x9".into());
+        objects.event(&map(0, 1000, "[heap]"));
+        objects.given(1, 100, 100, &table);
+        objects.given(1, 400, 50, &table);
+        objects.given(1, 150, 10, &list);
+        let name =
+            |objects: &Objects, at| objects.find(1, at).map(|at| objects.list[at].name.to_string());
+        let names = [99, 100, 150, 160, 200, 449].map(|at| name(&objects, at).unwrap());
+        assert_eq!(names, ["[heap]", "main+0x5", "main+0x9", "main+0x5", "[heap]", "main+0x5"]);
+        let of_table = &objects.list[1];
+        assert_eq!((of_table.start, of_table.end, of_table.given), (100, 450, Some((2, 150))));
+        objects.event(&Event::Unmap { time: Time(1), pid: 1, start: 0, bytes: 1000 });
+        assert_eq!(name(&objects, 100), None);
     }
 
     #[test]

@@ -21,10 +21,11 @@ use tierscope_trace::compact::Writer;
 use tierscope_trace::elf::Elf;
 use tierscope_trace::mappings::MappingLog;
 use tierscope_trace::{Access, Event, Kind};
-use tierscope_wire::RawAccess;
+use tierscope_wire::{Note, RawAccess};
 
 use super::emulator::{Emulated, Emulation, MOST_THREADS, in_path, plugin};
 use super::model::Model;
+use super::places::Places;
 use super::source::{machine, page_size, size_name};
 use crate::report;
 use crate::ticker::Ticker;
@@ -74,6 +75,14 @@ pub struct RecordArgs {
     #[arg(long, value_name = "PATH")]
     pub plugin: Option<PathBuf>,
 
+    /// Leave out functions, and who asks for memory: less is written, and reports tell of mappings alone
+    #[arg(long)]
+    pub no_names: bool,
+
+    /// Functions whose callers are said to ask for memory, as those of xmalloc are; they need a symbol in their file
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "no_names")]
+    pub wrappers: Vec<String>,
+
     /// Print what was recorded as JSON on stdout, behind what the program prints
     #[arg(long)]
     pub json: bool,
@@ -103,7 +112,8 @@ pub(super) fn run(args: &RecordArgs) -> Result<()> {
     };
     let stop = stop()?;
     let alone = if args.compare { Some(time_alone(&program, &args.program[1..])?) } else { None };
-    let emulation = Emulation { qemu: &args.qemu, plugin, threads: args.threads };
+    let names = (!args.no_names && args.output.is_some()).then_some(&args.wrappers[..]);
+    let emulation = Emulation { qemu: &args.qemu, plugin, threads: args.threads, names };
     let begun = Instant::now();
     let emulated = emulation.start(&program, &args.program[1..])?;
     let mut tape = Tape::new(writer, model, args.pages, emulated.child.id().into());
@@ -198,7 +208,9 @@ impl Log {
             self.file = File::open(&self.path).ok().map(BufReader::new);
         }
         self.file.as_mut()?.read_line(&mut self.rest).ok()?;
-        self.rest.ends_with('\n').then(|| std::mem::take(&mut self.rest))
+        let mut line = self.rest.ends_with('\n').then(|| std::mem::take(&mut self.rest))?;
+        line.pop();
+        Some(line)
     }
 }
 
@@ -213,12 +225,18 @@ struct Tape {
     /// Files whose symbols were told, and where they are.
     named: BTreeSet<(String, u64)>,
     files: BTreeMap<String, Option<Elf>>,
+    places: Places,
+    /// By thread: where memory is given, and how much, as far as it was told.
+    given: BTreeMap<u16, (u64, u64)>,
     accesses: u64,
+    gifts: u64,
 }
 
 /// What was recorded.
 struct Recorded {
     accesses: u64,
+    /// How often the program was given memory.
+    gifts: u64,
     bytes: u64,
     threads: usize,
     walks: Option<u64>,
@@ -240,7 +258,10 @@ impl Tape {
             threads: BTreeSet::new(),
             named: BTreeSet::new(),
             files: BTreeMap::new(),
+            places: Places::default(),
+            given: BTreeMap::new(),
             accesses: 0,
+            gifts: 0,
         }
     }
 
@@ -274,9 +295,11 @@ impl Tape {
         events.iter().try_for_each(|event| self.event(event))
     }
 
-    /// Tells the symbols of a file that is mapped.
+    /// Tells the objects of a file that is mapped.
     fn names(&mut self, event: &Event, offset: Option<u64>) -> Result<()> {
-        let (Event::Map { start, name, .. }, Some(offset)) = (event, offset) else { return Ok(()) };
+        let (Event::Map { start, bytes, name, .. }, Some(offset)) = (event, offset) else {
+            return Ok(());
+        };
         if self.writer.is_none() {
             return Ok(());
         }
@@ -284,12 +307,14 @@ impl Tape {
         let elf = self.files.entry(name.to_string()).or_insert_with(read);
         let Some(elf) = elf else { return Ok(()) };
         let Some(bias) = elf.bias(*start, offset) else { return Ok(()) };
-        if !self.named.insert((name.to_string(), bias)) {
+        let first = self.named.insert((name.to_string(), bias));
+        self.places.add(name, *start, *bytes, bias, elf, first);
+        if !first {
             return Ok(());
         }
-        let symbols: Vec<Event> = elf
-            .symbols
-            .iter()
+        // Functions are told when they are met: a file has thousands, and a program calls few.
+        let objects = elf.symbols.iter().filter(|symbol| !symbol.function);
+        let symbols: Vec<Event> = objects
             .map(|symbol| Event::Symbol {
                 pid: self.pid,
                 start: bias.wrapping_add(symbol.address),
@@ -307,6 +332,11 @@ impl Tape {
                 let name = Arc::from("");
                 self.event(&Event::Thread { number, pid: self.pid, tid, name })?;
             }
+            if let Some(note) = record.note() {
+                self.note(record, note)?;
+                continue;
+            }
+            self.accesses += 1;
             if let Some(writer) = &mut self.writer {
                 let kind = if record.store { Kind::Store } else { Kind::Load };
                 let (thread, bytes) = (u32::from(record.cpu), 1 << record.size_log2);
@@ -319,8 +349,38 @@ impl Tape {
                 let _ = model.access(who, record.address, touch, self.size);
             }
         }
-        self.accesses += records.len() as u64;
         Ok(())
+    }
+
+    /// What a thread did beside accesses.
+    fn note(&mut self, record: &RawAccess, note: Note) -> Result<()> {
+        let thread = u32::from(record.cpu);
+        match note {
+            Note::Function(address) => {
+                if let Some((bytes, name)) = self.places.met(address) {
+                    let (pid, start) = (self.pid, address);
+                    self.event(&Event::Symbol { pid, start, bytes, name })?;
+                }
+                let Some(writer) = &mut self.writer else { return Ok(()) };
+                let time = Time(record.time.0 / TICK * TICK);
+                writer.access(&Access { address, time, thread, bytes: 0, kind: Kind::Fetch })
+            }
+            Note::Given(start) => {
+                self.given.insert(record.cpu, (start, 0));
+                Ok(())
+            }
+            Note::Bytes(bytes) => {
+                self.given.entry(record.cpu).or_default().1 = bytes;
+                Ok(())
+            }
+            Note::Site(address) => {
+                // A record of the three was lost.
+                let Some((start, bytes)) = self.given.remove(&record.cpu) else { return Ok(()) };
+                let site = self.places.site(address);
+                self.gifts += 1;
+                self.event(&Event::Given { thread, start, bytes, site })
+            }
+        }
     }
 
     fn finish(self, whole: bool) -> Result<Recorded> {
@@ -330,7 +390,7 @@ impl Tape {
             Some(writer) => writer.finish(whole)?.2,
             None => 0,
         };
-        Ok(Recorded { accesses, bytes, threads, walks })
+        Ok(Recorded { accesses, gifts: self.gifts, bytes, threads, walks })
     }
 }
 
@@ -374,6 +434,9 @@ fn tell(
     if let Some(output) = &args.output {
         let size = show_bytes(told.bytes);
         eprintln!("tierscope: wrote {}, {size}, {each:.3} bytes an access", output.display());
+        if told.gifts > 0 {
+            eprintln!("tierscope: it was given memory {} times", told.gifts);
+        }
     }
     if lost > 0 || seen > told.accesses {
         let missing = lost.max(seen.saturating_sub(told.accesses));
@@ -386,7 +449,7 @@ fn tell(
         "accesses": told.accesses, "seen": seen, "lost": lost, "threads": told.threads,
         "seconds": took.as_secs_f64(), "alone_seconds": alone.map(|alone| alone.as_secs_f64()),
         "slowdown": slower, "misses": told.walks, "file_bytes": told.bytes,
-        "bytes_per_access": each,
+        "bytes_per_access": each, "allocations": told.gifts,
     });
     report::print(&format!("{said:#}\n"))
 }

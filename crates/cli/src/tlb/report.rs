@@ -1,6 +1,6 @@
 //! `tierscope tlb report`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,12 @@ use clap::Args;
 use serde_json::{Value, json};
 use tierscope_core::{Access, Result};
 use tierscope_hw::{Machine, PageSize};
-use tierscope_trace::ptat::{Block, Capture, Damage, Misses, Sink, Traffic};
+use tierscope_trace::ptat::{Block, Capture, Damage, Misses, Page, PageMisses, Sink, Traffic};
 use tierscope_trace::{Batch, Options, read_all};
 
 use super::capture::NAMES;
 use super::export::Export;
-use super::misses::{All, Baseline, Row, Table, UNIT, Variant, table};
+use super::misses::{Baseline, LARGER, Row, Table, Tried, UNIT, Variant, table};
 use super::model::Counts;
 use super::objects::{Object, Objects};
 use super::source::{TraceArgs, machine, page_size, size_name};
@@ -64,8 +64,20 @@ struct Report {
     counts: Option<Counts>,
     /// Of a capture.
     misses: Option<Misses>,
+    /// Chosen structures that the bus showed: object, process, reads, writes, pages.
+    watched: Vec<Watched>,
     advice: Vec<Advice>,
     notes: Vec<String>,
+}
+
+/// A structure whose accesses crossed the bus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Watched {
+    object: String,
+    pid: u32,
+    reads: u64,
+    writes: u64,
+    pages: u64,
 }
 
 /// What larger pages would save.
@@ -85,50 +97,87 @@ pub(super) fn run(args: &ReportArgs) -> Result<()> {
     }
     let mut baseline = Baseline::new(&machine, args.pages)?;
     let read = args.trace.accesses(&mut baseline)?;
-    let counts = baseline.counts();
-    let table = baseline.table();
+    let (counts, gifts) = (baseline.counts(), baseline.gifts);
+    let (table, objects) = baseline.table();
     if let Some(export) = export(args)? {
         export.finish(None, &table)?;
     }
-    let mut report =
-        Report { table, counts: Some(counts), misses: None, advice: Vec::new(), notes: Vec::new() };
+    let mut report = Report {
+        table,
+        counts: Some(counts),
+        misses: None,
+        watched: Vec::new(),
+        advice: Vec::new(),
+        notes: Vec::new(),
+    };
     if counts.refused > 0 {
         let refused = counts.refused;
         report.notes.push(format!("{refused} accesses lie where the machine translates nothing"));
     }
+    if table_has_no_functions(&report) {
+        report.notes.push(
+            "the trace tells of no function: it has no fetches, as those of `tierscope tlb record` have where functions change".into(),
+        );
+    }
+    if !gifts {
+        report.notes.push(
+            "memory is told by mapping and symbol: the trace does not tell who asked for it".into(),
+        );
+    }
     let again = !read.stopped && args.pages == PageSize::K4 && args.top > 0;
     match args.trace.is_piped() {
         true => report.notes.push("what larger pages would save takes a file to read again".into()),
-        false if again => advise(args, &machine, counts.walks, &mut report)?,
+        false if again => advise(args, &machine, counts.walks, &objects, &mut report)?,
         false => {}
     }
     print(args, &report)?;
     read.verdict("this is of what could be read")
 }
 
+fn table_has_no_functions(report: &Report) -> bool {
+    report.table.functions.is_empty() && report.table.misses > 0
+}
+
 /// The most missed objects on larger pages, alone and all objects together.
-fn advise(args: &ReportArgs, machine: &Machine, walks: u64, report: &mut Report) -> Result<()> {
+fn advise(
+    args: &ReportArgs,
+    machine: &Machine,
+    walks: u64,
+    objects: &Objects,
+    report: &mut Report,
+) -> Result<()> {
     let rows = &report.table.rows;
-    let all: Vec<&Object> = rows.iter().map(|row| &row.object).collect();
+    let mut all: Vec<(usize, &Object)> = Vec::new();
+    for row in rows {
+        let same = |object: &Object| {
+            (object.pid, object.start, &object.name)
+                == (row.object.pid, row.object.start, &row.object.name)
+        };
+        all.extend(objects.list.iter().position(same).map(|number| (number, &row.object)));
+    }
     let mut tried: Vec<(String, PageSize, u64)> = Vec::new();
     let mut variants = Vec::new();
-    for size in [PageSize::M2, PageSize::G1] {
-        for row in rows.iter().take(args.top) {
-            variants.push(Variant::new(machine, size, &[&row.object])?);
+    for size in LARGER {
+        for (row, object) in rows.iter().zip(&all).take(args.top) {
+            variants.push(Variant::new(machine, size, [*object])?);
             tried.push((called(row), size, row.bloat(size)));
         }
         if rows.len() > 1 {
-            variants.push(Variant::new(machine, size, &all)?);
+            variants.push(Variant::new(machine, size, all.iter().copied())?);
             tried.push((ALL.into(), size, rows.iter().map(|row| row.bloat(size)).sum()));
         }
     }
-    let mut variants = All(variants);
-    args.trace.accesses(&mut variants)?;
+    let mut variants = Tried::new(objects, variants);
+    if args.trace.accesses(&mut variants)?.stopped {
+        let note = "what larger pages would save is not told: reading the trace again was stopped";
+        report.notes.push(note.into());
+        return Ok(());
+    }
     let advice = |(variant, (object, size, bloat)): (&Variant, (String, PageSize, u64))| {
         let left = variant.walks();
         Advice { object, size, left, saved: walks as i64 - left as i64, bloat }
     };
-    report.advice = variants.0.iter().zip(tried).map(advice).collect();
+    report.advice = variants.variants.iter().zip(tried).map(advice).collect();
     Ok(())
 }
 
@@ -140,6 +189,7 @@ fn called(row: &Row) -> String {
 
 /// Misses go through MMUs whose pages are larger: what the machine's own MMUs did not hold either.
 struct Estimate {
+    objects: Objects,
     variants: [Variant; 2],
     export: Option<Export>,
 }
@@ -157,30 +207,31 @@ impl Sink for Estimate {
         if let Some(export) = &mut self.export {
             export.miss(ticks, block);
         }
+        let object = self.objects.find(page.pid.into(), page.start());
         for variant in &mut self.variants {
-            variant.touch((0, page.pid.into()), page.start(), Access::Load);
+            variant.touch((0, page.pid.into()), page.start(), Access::Load, object);
         }
     }
 }
 
 fn of_capture(args: &ReportArgs, machine: &Machine) -> Result<()> {
-    let objects = names(&args.trace.file.join(NAMES))?;
-    let all: Vec<&Object> = objects.list.iter().collect();
-    let variants =
-        [Variant::new(machine, PageSize::M2, &all)?, Variant::new(machine, PageSize::G1, &all)?];
-    let mut estimate = Estimate { variants, export: export(args)? };
+    let mut objects = names(&args.trace.file.join(NAMES))?;
+    let of_size = |size| Variant::new(machine, size, objects.list.iter().enumerate());
+    let variants = [of_size(PageSize::M2)?, of_size(PageSize::G1)?];
+    let mut estimate = Estimate { objects: objects.clone(), variants, export: export(args)? };
     let (misses, damage) = parsed(&args.trace.file, &mut estimate)?;
     if let Some(path) = &args.csv {
         write_csv(path, &misses)?;
     }
     let list = objects.list.clone();
-    let table = capture_table(objects, &misses);
+    let table = capture_table(&mut objects, &misses);
     if let Some(export) = estimate.export.take() {
         export.finish(Some(&misses), &table)?;
     }
     let advice = estimated(&table, &list, &estimate, args.top);
     let notes = notes(&misses);
-    print(args, &Report { table, counts: None, misses: Some(misses), advice, notes })?;
+    let watched = watched(&objects, &misses);
+    print(args, &Report { table, counts: None, misses: Some(misses), watched, advice, notes })?;
     match damage.first {
         None => Ok(()),
         Some(error) => {
@@ -232,22 +283,35 @@ fn names(path: &Path) -> Result<Objects> {
     Ok(objects)
 }
 
-fn capture_table(objects: Objects, misses: &Misses) -> Table {
-    let mut pages = BTreeMap::new();
-    let mut of = HashMap::new();
-    for (page, counts) in &misses.pages {
+fn capture_table(objects: &mut Objects, misses: &Misses) -> Table {
+    let place = |(page, counts): (&Page, &PageMisses)| {
         let place = (u64::from(page.pid), page.start(), page.bytes());
-        pages.insert(place, counts.shares());
-        if let Some(at) = objects.find(place.0, place.1) {
-            of.insert(place, at);
-        }
+        ((place, objects.find(place.0, place.1)), counts.shares())
+    };
+    let missed = misses.pages.iter().map(place).collect();
+    table(objects, &missed, BTreeMap::new())
+}
+
+/// Accesses to chosen structures, by object; those with most come first.
+fn watched(objects: &Objects, misses: &Misses) -> Vec<Watched> {
+    let mut found: BTreeMap<(u32, String), Watched> = BTreeMap::new();
+    for (page, accesses) in &misses.watched {
+        let at = objects.find(page.pid.into(), page.start());
+        let object = at.map_or("[unknown]".into(), |at| objects.list[at].name.to_string());
+        let none = Watched { object: object.clone(), pid: page.pid, reads: 0, writes: 0, pages: 0 };
+        let of = found.entry((page.pid, object)).or_insert(none);
+        of.reads += accesses.reads;
+        of.writes += accesses.writes;
+        of.pages += 1;
     }
-    table(objects, &pages, &of, BTreeMap::new())
+    let mut found: Vec<Watched> = found.into_values().collect();
+    found.sort_by_key(|of| std::cmp::Reverse(of.reads + of.writes));
+    found
 }
 
 fn estimated(table: &Table, list: &[Object], estimate: &Estimate, top: usize) -> Vec<Advice> {
     let mut advice = Vec::new();
-    for (variant, size) in estimate.variants.iter().zip([PageSize::M2, PageSize::G1]) {
+    for (variant, size) in estimate.variants.iter().zip(LARGER) {
         for row in table.rows.iter().take(top) {
             let known =
                 |object: &Object| (object.pid, object.start) == (row.object.pid, row.object.start);
@@ -289,7 +353,19 @@ fn notes(misses: &Misses) -> Vec<String> {
          {share:.1} % are means over the pages of a block",
         misses.entries
     ));
+    for (pid, machine) in &misses.within {
+        notes.push(format!("process {pid} runs in machine {machine}"));
+    }
+    for machine in &misses.machines {
+        let of = misses.pages.iter().filter(|(page, _)| page.pid == *machine);
+        let walks: u64 = of.map(|(_, counts)| counts.shares()).sum();
+        notes.push(format!(
+            "{machine} is a machine: its {} misses are of guest-physical pages, which walks of its processes had to find",
+            walks / UNIT
+        ));
+    }
     notes.push("what larger pages save is estimated from misses alone".into());
+    notes.push("the bus shows no instructions: which function missed is not known".into());
     notes
 }
 
@@ -368,10 +444,11 @@ fn as_text(args: &ReportArgs, report: &Report, spread: &Spread) -> String {
     }
     for row in report.table.rows.iter().take(args.top.max(1)) {
         let (misses, share) = (row.misses as f64 / UNIT as f64, 100.0 * row.misses as f64 / all);
-        let (used, name, start) = (show_bytes(row.used), &row.object.name, row.object.start);
+        let (used, name) = (show_bytes(row.used), &row.object.name);
         let _ = writeln!(
             out,
-            "{misses:>12.1}  {share:>5.1}%  {used:>11}  {name} ({start:#x}, process {})",
+            "{misses:>12.1}  {share:>5.1}%  {used:>11}  {name} ({}, process {})",
+            whence(&row.object),
             row.object.pid
         );
     }
@@ -381,6 +458,12 @@ fn as_text(args: &ReportArgs, report: &Report, spread: &Spread) -> String {
     for (name, misses) in report.table.functions.iter().take(args.top.max(1)) {
         let share = 100.0 * *misses as f64 / all;
         let _ = writeln!(out, "{:>12}  {share:>5.1}%  {name}", misses / UNIT);
+    }
+    if !report.watched.is_empty() {
+        let _ = writeln!(out, "\n       reads        writes      pages  watched");
+    }
+    for Watched { object, pid, reads, writes, pages } in &report.watched {
+        let _ = writeln!(out, "{reads:>12}  {writes:>12}  {pages:>9}  {object} (process {pid})");
     }
     if !report.advice.is_empty() {
         let _ = writeln!(out, "\n       saved   share  more memory  pages  object");
@@ -401,12 +484,22 @@ fn as_text(args: &ReportArgs, report: &Report, spread: &Spread) -> String {
     out
 }
 
+/// Where an object begins, or how often somebody asked for it.
+fn whence(object: &Object) -> String {
+    match object.given {
+        Some((times, bytes)) => format!("asked {times} times for {}", show_bytes(bytes)),
+        None => format!("{:#x}", object.start),
+    }
+}
+
 fn as_json(args: &ReportArgs, report: &Report, spread: &Spread) -> Value {
     let part = |shares: u64| shares as f64 / UNIT as f64;
     let object = |row: &Row| {
         json!({
             "name": &*row.object.name, "pid": row.object.pid, "start": row.object.start,
             "bytes": row.object.end - row.object.start, "misses": part(row.misses),
+            "allocations": row.object.given.map(|(times, _)| times),
+            "allocated_bytes": row.object.given.map(|(_, bytes)| bytes),
             "bytes_in_use": row.used, "bloat_2m": row.bloat(PageSize::M2), "bloat_1g": row.bloat(PageSize::G1),
         })
     };
@@ -414,6 +507,11 @@ fn as_json(args: &ReportArgs, report: &Report, spread: &Spread) -> Value {
         json!({
             "object": advice.object, "pages": size_name(advice.size), "misses_left": advice.left,
             "misses_saved": advice.saved, "more_bytes": advice.bloat,
+        })
+    };
+    let watched = |of: &Watched| {
+        json!({
+            "object": of.object, "pid": of.pid, "reads": of.reads, "writes": of.writes, "pages": of.pages,
         })
     };
     let function = |(name, misses): &(std::sync::Arc<str>, u64)| json!({ "name": &**name, "misses": part(*misses) });
@@ -428,6 +526,7 @@ fn as_json(args: &ReportArgs, report: &Report, spread: &Spread) -> Value {
         "capture": report.misses.as_ref().map(capture_json),
         "spread": spread.json(UNIT as f64),
         "objects": report.table.rows.iter().map(object).collect::<Vec<_>>(),
+        "watched": report.watched.iter().map(watched).collect::<Vec<_>>(),
         "functions": report.table.functions.iter().map(function).collect::<Vec<_>>(),
         "larger_pages": report.advice.iter().map(advice).collect::<Vec<_>>(),
         "notes": report.notes,
@@ -445,6 +544,7 @@ fn capture_json(misses: &Misses) -> Value {
         "exact": misses.is_exact(), "misses": misses.total(), "entries_a_block": misses.entries,
         "announced_reads": misses.announced, "idle_reads": misses.idle, "upper_reads": misses.upper,
         "permission_changes": { "pages": misses.permissions.len(), "given": permissions(misses)[0], "taken": permissions(misses)[1] },
+        "machines": misses.machines, "within": misses.within,
         "writes": misses.writes, "pages_outside": misses.outside, "tags": misses.tags,
         "boards": misses.boards.iter().map(board).collect::<Vec<_>>(),
     })

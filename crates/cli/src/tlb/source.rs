@@ -1,6 +1,7 @@
 //! What is read: accesses of a trace, one by one, with the function that makes each; or misses of a capture.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use tierscope_core::{Access as Touch, Error, ErrorKind, Result};
@@ -56,19 +57,29 @@ pub(super) struct Seen {
     pub(super) pid: u64,
     pub(super) address: u64,
     pub(super) access: Touch,
-    /// Where the instruction lies, as far as the trace tells.
-    pub(super) from: Option<u64>,
+    /// Where the instruction lies, or its function begins, as far as the trace tells.
+    pub(super) from: Option<From>,
+}
+
+/// Where an access comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct From {
+    pub(super) address: u64,
+    /// The address is that of a function, not of an instruction.
+    pub(super) function: bool,
 }
 
 /// Hears what a trace says.
 pub(super) trait Listener {
     fn event(&mut self, event: &Event);
+    /// A process was given memory.
+    fn given(&mut self, _pid: u64, _start: u64, _bytes: u64, _site: &Arc<str>) {}
     fn access(&mut self, seen: Seen);
 }
 
 /// Processes of threads, and what they execute.
 #[derive(Default)]
-struct Threads(Vec<(u64, Option<u64>)>);
+struct Threads(Vec<(u64, Option<From>)>);
 
 impl Threads {
     fn pass(&mut self, batch: &Batch, listener: &mut dyn Listener) {
@@ -79,12 +90,15 @@ impl Threads {
             if let Event::Thread { number, pid, .. } = event {
                 self.of(*number).0 = *pid;
             }
+            if let Event::Given { thread, start, bytes, site } = event {
+                listener.given(self.of(*thread).0, *start, *bytes, site);
+            }
             listener.event(event);
         }
         self.accesses(batch, at, batch.accesses.len(), listener);
     }
 
-    fn of(&mut self, thread: u32) -> &mut (u64, Option<u64>) {
+    fn of(&mut self, thread: u32) -> &mut (u64, Option<From>) {
         let at = thread as usize;
         if at >= self.0.len() {
             self.0.resize(at + 1, (0, None));
@@ -96,7 +110,7 @@ impl Threads {
         for access in &batch.accesses[from..to] {
             let thread = self.of(access.thread);
             if access.kind == Kind::Fetch {
-                thread.1 = Some(access.address);
+                thread.1 = Some(From { address: access.address, function: access.bytes == 0 });
                 continue;
             }
             let (pid, from) = *thread;

@@ -11,14 +11,14 @@ use super::share::Share;
 use super::tables::Tables;
 use super::tier::NS;
 use super::trap::trapped;
-use super::window::{Pending, Spot};
+use super::window::{Past, Pending, Spot};
 use crate::config::Event;
 
 /// Whose accesses are carried out, and what they wait for.
 #[derive(Clone, Copy)]
 pub(super) struct Who {
     pub(super) space: SpaceId,
-    pub(super) non_temporal: bool,
+    pub(super) past: Past,
     /// A core waits for several lines at a time, and so do its walkers.
     lines: Share,
     walks: Share,
@@ -30,11 +30,11 @@ pub(super) struct Who {
 }
 
 impl Who {
-    pub(super) fn new(space: SpaceId, overlap: u64, non_temporal: bool, cycles: &Cycles) -> Self {
+    pub(super) fn new(space: SpaceId, overlap: u64, past: Past, cycles: &Cycles) -> Self {
         let lines = Share::new(overlap);
         let walks = Share::new(cycles.walkers.min(overlap));
         let (line_in_cache, walk_in_cache) = (lines.of(cycles.llc), walks.of(cycles.llc));
-        Self { space, non_temporal, lines, walks, line_in_cache, walk_in_cache, trap: 0 }
+        Self { space, past, lines, walks, line_in_cache, walk_in_cache, trap: 0 }
     }
 
     /// The same, if its walks are trapped.
@@ -130,8 +130,14 @@ impl<B: BusObserver> Below<'_, B> {
         who: &Who,
         pending: &Pending,
     ) -> (u64, Option<u8>) {
-        if who.non_temporal && pending.stores {
-            let physical = pending.spot.address;
+        let physical = pending.spot.address;
+        if who.past.takes(physical, pending.stores) {
+            if !pending.stores {
+                // Uncached: one after another (Intel SDM volume 3, section 12.3, strong uncacheable).
+                let served = self.memory.read::<CLOCK>(cpu.time, physical, self.at);
+                cpu.counts.served[usize::from(served.tier)] += 1;
+                return (served.time(), Some(served.tier));
+            }
             let served = self.memory.store_past::<CLOCK>(cpu.time, physical, self.at);
             cpu.counts.served[usize::from(served.tier)] += 1;
             return (who.lines.of(served.time()), Some(served.tier));

@@ -145,17 +145,24 @@ pub(super) fn laid_out(tiers: &[MemoryTier]) -> impl Iterator<Item = (u64, u64)>
 /// The frames of all tiers.
 pub(super) struct Frames {
     pools: Vec<Pool>,
+    /// From this frame on there are no tiers: what is reserved is memory of the fastest.
+    reserved: u64,
 }
 
 impl Frames {
     pub(super) fn new(tiers: &[MemoryTier], marks: &[Watermarks]) -> Self {
         let pools = laid_out(tiers).zip(marks);
         let pools = pools.map(|((first, frames), marks)| Pool::new(first, frames, *marks));
-        let mut frames = Self { pools: pools.collect() };
+        let mut frames = Self { pools: pools.collect(), reserved: u64::MAX };
         // Frame 0 says "none" in page tables; on a PC it is the firmware's.
         let zero = frames.pools[0].take(PageSize::K4);
         debug_assert_eq!(zero, Some(0));
         frames
+    }
+
+    /// Frames from this one on are none of a tier's: tables, and what lies in the uncached region.
+    pub(super) fn reserve(&mut self, from: u64) {
+        self.reserved = from;
     }
 
     /// One past the last frame of the last tier.
@@ -189,6 +196,9 @@ impl Frames {
     #[inline(always)]
     pub(super) fn tier_of(&self, frame: u64) -> Tier {
         let mut tier = 0;
+        if frame >= self.reserved {
+            return Tier(tier);
+        }
         for pool in &self.pools[1..] {
             tier += u8::from(frame >= pool.first);
         }

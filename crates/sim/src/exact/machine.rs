@@ -161,6 +161,9 @@ impl<B: BusObserver> Machine<B> {
             };
             let range = self.map(space, &map)?;
             bases.push(range.start);
+            if process.watched.contains(&area.name) {
+                self.os.watch(range);
+            }
             if process.written {
                 self.os.write_all(range)?.map_err(|denied| unpopulated(&range, denied))?;
             } else if process.populate {
@@ -183,12 +186,20 @@ impl<B: BusObserver> Machine<B> {
             Err(Error::new(ErrorKind::Usage, what()).cause(cause).remedy(remedy))
         };
         let areas = process.work.areas();
-        let strange = |(name, _): &&(String, PageSize)| areas.iter().all(|area| area.name != *name);
-        if let Some((name, _)) = process.area_pages.iter().find(strange) {
+        let named = process.area_pages.iter().map(|(name, _)| name).chain(&process.watched);
+        let strange = |name: &&String| areas.iter().all(|area| area.name != **name);
+        if let Some(name) = named.into_iter().find(strange) {
             let names: Vec<&str> = areas.iter().map(|area| area.name.as_str()).collect();
             return refuse(
                 format!("it has no area `{name}`"),
                 &format!("choose from {}", names.join(", ")),
+            );
+        }
+        if !process.watched.is_empty() && !process.uncached_tables {
+            return refuse(
+                "areas of it are to be watched, and its page tables are not in the uncached region"
+                    .into(),
+                "keep its tables there too: they tell where its areas lie",
             );
         }
         if process.threads == 0 || process.first_cpu as usize >= self.cpus.len() {

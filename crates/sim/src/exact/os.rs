@@ -11,6 +11,7 @@ use tierscope_core::{
 };
 use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, HUGE, PRESENT, WRITABLE};
 use tierscope_hw::{Asid, PageSize, Root};
+use tierscope_wire::ptat::Window;
 
 use super::cpus::CpuSet;
 use super::frames::Frames;
@@ -120,7 +121,8 @@ impl Os {
     pub(super) fn new(setup: &Setup) -> Result<Self> {
         let hardware = &setup.hardware;
         let bits = hardware.processor.physical_bits;
-        let frames = Frames::new(&hardware.tiers, &setup.watermarks());
+        let mut frames = Frames::new(&hardware.tiers, &setup.watermarks());
+        frames.reserve(1 << (bits - 1 - 12));
         if frames.end() << 12 > 1 << (bits - 1) {
             return Err(Error::new(
                 ErrorKind::Usage,
@@ -205,6 +207,7 @@ impl Os {
             root: Root { table, asid },
             vmas: Default::default(),
             uncached,
+            watched: false,
             trapped: false,
             cpus: CpuSet::default(),
             alive: true,
@@ -267,6 +270,7 @@ impl Os {
             pages: map.pages,
             writable: map.writable,
             locked: false,
+            watched: false,
             placement: map.placement.clone(),
             backing: map.backing,
             name: Arc::clone(&map.name),
@@ -523,8 +527,38 @@ impl Os {
         let frame = (entry & FRAME_MASK) >> 12;
         let tier = self.frames.tier_of(frame);
         self.space_mut(id).resident[usize::from(tier.0)] -= size.bytes() >> 12;
+        if self.tables.is_uncached(frame << 12) {
+            return self.tables.free_data(frame << 12);
+        }
         self.unused.free(frame, size);
         self.frames.give(frame, size);
+    }
+
+    /// The pages of a mapping lie in the uncached region from now on, and stay there: accesses to them are seen on the bus (PTAT,
+    /// section 7).
+    pub(super) fn watch(&mut self, range: Range) {
+        let space = self.space_mut(range.space);
+        space.watched = true;
+        if let Some(vma) = space.vmas.get_mut(&range.start) {
+            (vma.watched, vma.locked) = (true, true);
+        }
+    }
+
+    /// What of a space is not as it is for others below translation: whether its walks are trapped, and what lies past the caches.
+    #[inline]
+    pub(super) fn beside_caches(&self, space: SpaceId) -> (bool, Window) {
+        let space = &self.spaces[space.0 as usize];
+        let region = if space.watched { self.tables.region() } else { Window::default() };
+        (space.trapped, region)
+    }
+
+    /// A frame for a page of a mapping.
+    fn take_for(&mut self, hole: &Hole<'_>, page: u64, size: PageSize) -> Option<u64> {
+        if hole.vma.watched && size == PageSize::K4 {
+            let reserved = self.tables.new_data(hole.root);
+            return reserved.or_else(|| self.take(&hole.vma.placement, page, size));
+        }
+        self.take(&hole.vma.placement, page, size)
     }
 
     /// Takes a page as the placement says, for the page at `linear`.
@@ -659,7 +693,7 @@ impl Os {
         let empty = hole.level >= Level::PMD && hole.linear.is_multiple_of(whole);
         if empty && hole.linear + whole <= end && hole.vma.pages == PageSize::K4 {
             let interleaved = matches!(hole.vma.placement, Placement::Interleave(_));
-            if !interleaved && self.populate_table(hole, flags)? {
+            if !interleaved && !hole.vma.watched && self.populate_table(hole, flags)? {
                 return Ok(Ok(whole));
             }
         }
@@ -729,11 +763,14 @@ impl Os {
             if !hole.takes(size, page) {
                 continue;
             }
-            let Some(frame) = self.take(&hole.vma.placement, page, size) else { continue };
+            let Some(frame) = self.take_for(hole, page, size) else { continue };
             let address = self.tables.reach(hole.root, page, size.level(), hole.uncached)?;
             self.charge_tables();
             let Some(address) = address else {
-                self.frames.give(frame, size);
+                match self.tables.is_uncached(frame << 12) {
+                    true => self.tables.free_data(frame << 12),
+                    false => self.frames.give(frame, size),
+                }
                 return Ok(Err(Denied::OutOfMemory));
             };
             let huge = if size == PageSize::K4 { 0 } else { HUGE };

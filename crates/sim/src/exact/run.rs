@@ -8,7 +8,7 @@ use super::machine::Machine;
 use super::os::{Denied, Resolved};
 use super::thread::{Asks, FORESEEN, Op, Thread};
 use super::tier::NS;
-use super::window::{Translated, WINDOW, Whose, keep, translate};
+use super::window::{Past, Translated, WINDOW, Whose, keep, translate};
 use crate::exact::Detail;
 
 /// How long a thread runs while others wait for its core: `base_slice_ns` of the kernel's scheduler
@@ -148,8 +148,9 @@ impl<B: BusObserver> Machine<B> {
         let Self { os, cpus, threads, memory, cycles, .. } = self;
         let (cpu, thread) = (&mut cpus[at], &mut threads[thread]);
         let Thread { space, root, overlap, non_temporal, .. } = *thread;
-        let trapped = os.spaces[space.0 as usize].trapped;
-        let who = Who::new(space, overlap, non_temporal, cycles).trapped(trapped, cycles);
+        let (trapped, region) = os.beside_caches(space);
+        let past = Past::new(non_temporal, region);
+        let who = Who::new(space, overlap, past, cycles).trapped(trapped, cycles);
         let mut below = Below { memory, tables: &mut os.tables, cycles, at };
         while cpu.time < until {
             if cpu.time >= thread.segment_ends {
@@ -179,7 +180,7 @@ impl<B: BusObserver> Machine<B> {
                 wanted = WINDOW * windows(ends - cpu.time, cycles.access, left);
             }
             let llc = below.memory.llc.as_ref();
-            let whose = Whose { root, non_temporal, llc, unused: &os.unused };
+            let whose = Whose { root, past, llc, unused: &os.unused };
             wanted = wanted.min(thread.until_an_end());
             let ops = &thread.ops()[..wanted];
             let done = translate::<CACHE, SAMPLES>(cpu, below.tables, &whose, ops);
@@ -281,13 +282,12 @@ impl<B: BusObserver> Machine<B> {
     ) {
         let Self { os, cpus, memory, cycles, .. } = self;
         let cpu = &mut cpus[at];
-        let (root, trapped) = {
-            let space = &os.spaces[addr.space.0 as usize];
-            (space.root, space.trapped)
-        };
-        let who = Who::new(addr.space, 1, false, cycles).trapped(trapped, cycles);
+        let root = os.spaces[addr.space.0 as usize].root;
+        let (trapped, region) = os.beside_caches(addr.space);
+        let past = Past::new(false, region);
+        let who = Who::new(addr.space, 1, past, cycles).trapped(trapped, cycles);
         let llc = memory.llc.as_ref();
-        let whose = Whose { root, non_temporal: false, llc, unused: &os.unused };
+        let whose = Whose { root, past, llc, unused: &os.unused };
         keep::<CACHE, SAMPLES>(cpu, &whose, done);
         os.unused.reach(&mut cpu.reached);
         let mut below = Below { memory, tables: &mut os.tables, cycles, at };

@@ -246,6 +246,9 @@ pub struct Process {
     pub non_temporal: bool,
     /// Its page tables of level 1 lie in the uncached region; if its pages are larger, those of level 2 too.
     pub uncached_tables: bool,
+    /// Areas, by name, whose pages of 4 KiB lie in the uncached region, so that a monitor on the bus sees every access to them
+    /// (PTAT, section 7), as far as the region has room.
+    pub watched: Vec<String>,
     /// Entries that map its pages have a reserved bit set, so that each walk to one ends in a fault, at which the kernel counts
     /// a TLB miss and loads the translation (BadgerTrap): [`Machine::trapped`](super::Machine::trapped). Takes [`Detail::Caches`].
     pub trapped: bool,
@@ -274,6 +277,9 @@ impl Process {
 
     /// The pages of an area.
     pub(super) fn pages_of(&self, area: &str) -> PageSize {
+        if self.watched.iter().any(|name| name == area) {
+            return PageSize::K4;
+        }
         let own = self.area_pages.iter().find(|(name, _)| name == area);
         own.map_or(self.pages, |(_, pages)| *pages)
     }
@@ -301,6 +307,7 @@ impl Process {
             placement: Placement::FirstTouch,
             overlap: None,
             uncached_tables: false,
+            watched: Vec::new(),
             trapped: false,
             area_pages: Vec::new(),
             populate: false,

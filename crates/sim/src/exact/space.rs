@@ -53,6 +53,8 @@ pub(super) struct Vma {
     pub(super) writable: bool,
     /// Its pages may not be moved (mlock(2)).
     pub(super) locked: bool,
+    /// Its pages lie in the uncached region, as far as there is room.
+    pub(super) watched: bool,
     pub(super) placement: Placement,
     pub(super) backing: Backing,
     pub(super) name: Arc<str>,
@@ -69,6 +71,8 @@ pub(super) struct Space {
     pub(super) vmas: BTreeMap<u64, Vma>,
     /// Up to which level its tables are to lie in the uncached region; 0 for none.
     pub(super) uncached: u8,
+    /// It has mappings in the uncached region.
+    pub(super) watched: bool,
     /// Walks to its pages are trapped.
     pub(super) trapped: bool,
     /// Cores that may know translations of it.

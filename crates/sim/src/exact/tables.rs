@@ -157,6 +157,27 @@ impl Tables {
         Some(slot)
     }
 
+    /// A page of data in the uncached region: its frame; none if the region is full.
+    pub(super) fn new_data(&mut self, root: Root) -> Option<u64> {
+        let Some(slot) = self.uncached.take() else {
+            self.overflowed += 1;
+            return None;
+        };
+        if let Some(watch) = &mut self.watch {
+            watch.taken_for_data(slot, root);
+        }
+        Some((self.leaf_base >> 12) + u64::from(slot) * 2 + 1)
+    }
+
+    /// Gives such a page back.
+    pub(super) fn free_data(&mut self, address: u64) {
+        let slot = ((address - self.leaf_base) >> 13) as u32;
+        self.uncached.give(slot);
+        if let Some(watch) = &mut self.watch {
+            watch.given(slot);
+        }
+    }
+
     /// A table of level 2 in the uncached region, or else where all others are.
     fn new_middle(&mut self, root: Root, linear: u64) -> Result<Option<u64>> {
         let Some(table) = self.new_upper()? else { return Ok(None) };

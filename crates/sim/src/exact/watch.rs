@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tierscope_core::{BusObserver, Level, Lost, SpaceId};
-use tierscope_hw::PageSize;
 use tierscope_hw::entry::{FRAME_MASK, HUGE, WRITABLE};
+use tierscope_hw::{PageSize, Root};
 use tierscope_wire::ptat::{Change, Stage, Told, What};
 
 use super::log::Log;
@@ -93,6 +93,13 @@ impl Watch {
         let above = Level::new(level.number() + 1).map_or(u64::MAX, Level::entry_bytes);
         let first = (linear & !(above - 1)) >> 12;
         self.owners[slot as usize] = Owner { pid, level: level.number(), first };
+        self.notes.push(Note::Taken(slot));
+    }
+
+    /// A page of the region is a process's data from now on.
+    pub(super) fn taken_for_data(&mut self, slot: u32, root: Root) {
+        let pid = self.pids.get(&root.table).copied().unwrap_or(0);
+        self.owners[slot as usize] = Owner { pid, level: 0, first: 0 };
         self.notes.push(Note::Taken(slot));
     }
 
@@ -241,6 +248,9 @@ impl<B: BusObserver> Machine<B> {
                 let reads = u8::from(looks);
                 for (reads, change) in [reads, 0].into_iter().zip(changes.into_iter().flatten()) {
                     self.tell(Told::Change(Change { reads, ..change }));
+                    if let Some(placed) = self.placed(change) {
+                        self.tell(Told::Change(placed));
+                    }
                 }
                 writes.push(address);
             }
@@ -254,6 +264,19 @@ impl<B: BusObserver> Machine<B> {
                 self.tell(Told::Process { pid, stage });
             }
         }
+    }
+
+    /// Where in the region a page's data lie that came or went, if they do.
+    fn placed(&self, change: Change) -> Option<Change> {
+        let what = match change.what {
+            What::Map => What::Place,
+            What::Unmap => What::Leave,
+            _ => return None,
+        };
+        let region = self.os.tables.region();
+        let inside = region.holds(change.frame << 12);
+        let frame = change.frame.wrapping_sub(region.start >> 12);
+        inside.then_some(Change { what, frame, reads: 0, ..change })
     }
 
     fn tell(&mut self, told: Told) {

@@ -3,6 +3,7 @@
 
 use tierscope_core::Access;
 use tierscope_hw::{Cache, DEPTH, PageSize, Place, Root, Source};
+use tierscope_wire::ptat::Window as Region;
 
 use super::cpu::Cpu;
 use super::tables::Tables;
@@ -95,11 +96,34 @@ impl Window {
     }
 }
 
+/// What of a process goes past all caches.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Past {
+    /// Anything at all: most processes have nothing, and their accesses are asked no more.
+    any: bool,
+    /// Its stores.
+    stores: bool,
+    /// Accesses to what lies there.
+    region: Region,
+}
+
+impl Past {
+    /// All stores or none, and chosen structures in the uncached region, if there are any.
+    pub(super) fn new(stores: bool, region: Region) -> Self {
+        Self { any: stores || region.bytes > 0, stores, region }
+    }
+
+    #[inline(always)]
+    pub(super) fn takes(&self, physical: u64, stores: bool) -> bool {
+        self.any && ((self.stores && stores) || self.region.holds(physical))
+    }
+}
+
 /// Whose accesses are translated, and what else is known of them.
 #[derive(Clone, Copy)]
 pub(super) struct Whose<'a> {
     pub(super) root: Root,
-    pub(super) non_temporal: bool,
+    pub(super) past: Past,
     pub(super) llc: Option<&'a Cache>,
     /// Pages that were promoted and not touched since.
     pub(super) unused: &'a Unused,
@@ -191,7 +215,7 @@ pub(super) fn keep<const CACHE: bool, const SAMPLES: bool>(
 /// it.
 #[inline(always)]
 fn use_private(cpu: &mut Cpu, whose: &Whose<'_>, physical: u64, stores: bool) -> bool {
-    if whose.non_temporal && stores {
+    if whose.past.takes(physical, stores) {
         cpu.private.forget(physical);
         return false;
     }

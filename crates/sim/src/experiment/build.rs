@@ -161,6 +161,7 @@ impl File {
                 overlap: table.simulation.overlap,
                 non_temporal: table.non_temporal,
                 uncached_tables: table.simulation.uncached_tables,
+                watched: table.simulation.watched.clone(),
                 trapped: table.simulation.trapped,
                 area_pages: table.area_pages.clone().into_iter().collect(),
                 populate: table.populate.unwrap_or(true),

@@ -99,6 +99,7 @@ pub(super) struct Process {
 pub(super) struct Own {
     pub(super) overlap: Option<u32>,
     pub(super) uncached_tables: bool,
+    pub(super) watched: Vec<String>,
     pub(super) trapped: bool,
 }
 

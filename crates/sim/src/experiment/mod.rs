@@ -44,7 +44,7 @@
 //! written = false               # it wrote to all of them, too: young and dirty
 //! repeats = true                # its phases come again and again
 //! non-temporal = false          # its stores go past the caches
-//! simulation = { overlap = 1, uncached-tables = false, trapped = false }
+//! simulation = { overlap = 1, uncached-tables = false, watched = [], trapped = false }
 //!
 //! [simulation]
 //! mode = "exact"                # or "density"

@@ -12,7 +12,7 @@ use tierscope_sim::exact::{Machine, Map, Process, Setup};
 use tierscope_trace::ptat::{
     BoardReader, Boards, Capture, DumpHeader, DumpReader, Misses, Monitor,
 };
-use tierscope_workloads::masim::Mode;
+use tierscope_workloads::masim::{self, Mode};
 use tierscope_workloads::work;
 
 const MIB: u64 = 1 << 20;
@@ -276,6 +276,54 @@ fn overruns_are_told() {
     let lost: u64 = misses.boards.iter().map(|board| board.overruns).sum();
     assert!(lost > 100, "{lost}");
     assert!(!misses.is_exact());
+}
+
+// Two areas, one of them chosen: every access to it is on the bus, none of the other's is taken for one, and misses of both are as
+// exact as ever.
+#[test]
+fn every_access_to_a_chosen_area_is_seen() {
+    let text = "chosen, 1048576\nother, 4194304\n\nboth\n100\nchosen, 1, 64, 50, rw\nother, 1, 64, 50, ro\n";
+    let workload = masim::parse("toy", text, Mode::Correct).expect("it makes sense");
+    for grain in [6, 5] {
+        let boards = Boards { grain, ..Boards::default() };
+        let mut machine = machine(&setup(1024, 1), boards);
+        let watched = vec!["chosen".to_owned()];
+        let process =
+            Process { uncached_tables: true, populate: true, ..Process::new(workload.clone()) };
+        let strange = Process { watched: vec!["else".into()], ..process.clone() };
+        assert!(machine.start(&strange).is_err());
+        machine.start(&Process { watched, ..process }).expect("it fits");
+        // Turns of 131,072 accesses: one of the chosen area takes 11 ms.
+        run_to(&mut machine, 60_000_000);
+        let accesses = machine.account().counts.accesses;
+        let served: u64 = machine.account().counts.served.iter().sum();
+        let misses = exact(machine, boards, 10);
+        let seen: u64 = misses.watched.values().map(|page| page.reads + page.writes).sum();
+        let writes: u64 = misses.watched.values().map(|page| page.writes).sum();
+        println!("{seen} of {accesses} accesses seen, {writes} writes, {served} from memory");
+        assert_eq!(misses.watched.len(), 256, "1 MiB in pages of 4 KiB");
+        assert!(seen * 5 > accesses && seen < accesses && seen <= served);
+        assert!(writes > 0);
+    }
+}
+
+// A program whose every access goes to the chosen area: as many requests as accesses.
+#[test]
+fn accesses_to_a_chosen_area_are_counted_to_the_last() {
+    let text = "a, 262144\n\nx\n100\na, 1, 64, 100, rw\n";
+    let workload = masim::parse("toy", text, Mode::Correct);
+    let mut machine = machine(&setup(256, 1), Boards::default());
+    let process = Process::new(workload.expect("it makes sense"));
+    let watched = vec!["a".to_owned()];
+    machine
+        .start(&Process { uncached_tables: true, populate: true, watched, ..process })
+        .expect("it fits");
+    run_to(&mut machine, 1_000_000);
+    let accesses = machine.account().counts.accesses;
+    let misses = exact(machine, Boards::default(), 10);
+    let seen: u64 = misses.watched.values().map(|page| page.reads + page.writes).sum();
+    assert!(accesses > 1000);
+    assert_eq!(seen, accesses);
 }
 
 // What is told is what happens: a page comes and goes with its process.

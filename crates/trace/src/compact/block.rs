@@ -6,8 +6,8 @@ use crate::access::MAX_THREADS;
 
 /// How a file begins: a byte that is no text, `TSTR`, and ends of lines that a transfer as text would change.
 pub(super) const MAGIC: [u8; 8] = *b"\x89TSTR\r\n\x1a";
-/// The version that is written, and the only one that is read.
-pub(super) const VERSION: u32 = 1;
+/// The version that is written; those before it are read as well.
+pub(super) const VERSION: u32 = 2;
 /// Magic number, version, checksum.
 pub(super) const FILE_HEADER: usize = 16;
 

@@ -5,10 +5,13 @@
 //! how far from it, and which *form* (kind and length). Two bytes do for most; and since programs loop, the same bytes come
 //! again and again, which LZ4 finds.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use tierscope_core::Time;
 
 use super::varint;
-use crate::access::{Access, Kind};
+use crate::access::{Access, Batch, Event, Kind};
 
 /// Places that are remembered.
 pub(super) const CURSORS: usize = 15;
@@ -20,6 +23,10 @@ const ESCAPE: u8 = 15;
 const TIME: u8 = ESCAPE << 4;
 /// A form is defined; it gets the next number.
 const FORM: u8 = ESCAPE << 4 | 1;
+/// A site that asks for memory is named; it gets the next number.
+const SITE: u8 = ESCAPE << 4 | 2;
+/// Memory is given to it.
+const GIVEN: u8 = ESCAPE << 4 | 3;
 /// In place of a form's number: it stands in the next byte.
 const FAR_FORM: u8 = 15;
 /// Forms of a block.
@@ -45,6 +52,9 @@ pub(super) struct Encoder {
     forms: Vec<u32>,
     /// Place in the table of a form, by a few of its bits: a guess that is checked.
     guess: [u8; 64],
+    sites: HashMap<Arc<str>, u64>,
+    /// Where memory was given last.
+    given: u64,
 }
 
 impl Encoder {
@@ -58,6 +68,8 @@ impl Encoder {
             used: [0; CURSORS],
             forms: Vec::new(),
             guess: [0; 64],
+            sites: HashMap::new(),
+            given: 0,
         }
     }
 
@@ -67,6 +79,8 @@ impl Encoder {
         self.forms.clear();
         (self.count, self.begins, self.time) = (0, Time(0), Time(0));
         (self.cursors, self.used) = ([0; CURSORS], [0; CURSORS]);
+        self.sites.clear();
+        self.given = 0;
     }
 
     /// Whether another access fits.
@@ -95,6 +109,25 @@ impl Encoder {
         }
         varint::put(far, &mut self.out);
         true
+    }
+
+    /// Appends that memory was given.
+    pub(super) fn given(&mut self, start: u64, bytes: u64, site: &Arc<str>) {
+        let number = match self.sites.get(site) {
+            Some(number) => *number,
+            None => {
+                self.out.push(SITE);
+                varint::put_text(site, &mut self.out);
+                let number = self.sites.len() as u64;
+                self.sites.insert(Arc::clone(site), number);
+                number
+            }
+        };
+        self.out.push(GIVEN);
+        varint::put(number, &mut self.out);
+        varint::put(varint::zigzag(start.wrapping_sub(self.given)), &mut self.out);
+        varint::put(bytes, &mut self.out);
+        self.given = start;
     }
 
     #[cold]
@@ -150,14 +183,38 @@ impl Encoder {
     }
 }
 
-/// Appends the accesses of a payload. `None` if it is none; what came before stands in `out` then.
+/// Sites that asked for memory, and where it was given last.
+#[derive(Default)]
+struct Sites {
+    names: Vec<Arc<str>>,
+    given: u64,
+}
+
+impl Sites {
+    /// Takes what stands behind a token that tells of memory.
+    fn take(&mut self, token: u8, bytes: &mut &[u8], thread: u32) -> Option<Option<Event>> {
+        if token == SITE {
+            self.names.push(varint::take_text(bytes)?.into());
+            return Some(None);
+        }
+        let site = self.names.get(usize::try_from(varint::take(bytes)?).ok()?)?;
+        let start = self.given.wrapping_add(varint::unzigzag(varint::take(bytes)?));
+        self.given = start;
+        let (bytes, site) = (varint::take(bytes)?, Arc::clone(site));
+        Some(Some(Event::Given { thread, start, bytes, site }))
+    }
+}
+
+/// Appends the accesses of a payload, and what stands among them. `None` if it is none; what came before stands in `out` then.
 pub(super) fn decode(
     mut bytes: &[u8],
     thread: u32,
     begins: Time,
     count: u32,
-    out: &mut Vec<Access>,
+    batch: &mut Batch,
 ) -> Option<()> {
+    let Batch { accesses: out, events } = batch;
+    let mut sites = Sites::default();
     let bytes = &mut bytes;
     let mut cursors = [0u64; CURSORS + 1];
     let mut forms = [(0u16, Kind::Load); FORMS + 1];
@@ -176,6 +233,9 @@ pub(super) fn decode(
                     let form = varint::take(bytes)?;
                     forms[known] = (u16::try_from(form >> 2).ok()?, Kind::ALL[form as usize & 3]);
                     known += 1;
+                }
+                SITE | GIVEN => {
+                    events.extend(sites.take(*token, bytes, thread)?.map(|e| (out.len(), e)));
                 }
                 _ => return None,
             }
@@ -223,6 +283,32 @@ mod tests {
         assert_eq!((encoder.count, encoder.begins), (3, Time(9)));
     }
 
+    // Two sites, the first of them twice, with an access between.
+    #[test]
+    fn memory_that_is_given_stands_where_it_was_given() {
+        let mut encoder = Encoder::new();
+        let (table, list): (Arc<str>, Arc<str>) = ("table".into(), "list".into());
+        encoder.given(0x5000, 64, &table);
+        assert!(encoder.put(&access(0x5000, 0, 8, Kind::Store)));
+        encoder.given(0x6000, 32, &list);
+        encoder.given(0x5000, 16, &table);
+        assert_eq!(encoder.out[..11], *b"\xf2\x05table\xf3\0\x80\xc0");
+        let mut found = Batch::default();
+        assert_eq!(decode(&encoder.out, 3, Time(0), 1, &mut found), Some(()));
+        let given = |start, bytes, site: &Arc<str>| Event::Given {
+            thread: 3,
+            start,
+            bytes,
+            site: Arc::clone(site),
+        };
+        let expected = [
+            (0, given(0x5000, 64, &table)),
+            (1, given(0x6000, 32, &list)),
+            (1, given(0x5000, 16, &table)),
+        ];
+        assert_eq!(found.events, expected);
+    }
+
     #[test]
     fn time_does_not_go_backwards() {
         let mut encoder = Encoder::new();
@@ -232,12 +318,14 @@ mod tests {
 
     #[test]
     fn what_is_no_payload_is_refused() {
-        let decode = |bytes: &[u8], count| decode(bytes, 0, Time(0), count, &mut Vec::new());
+        let decode = |bytes: &[u8], count| decode(bytes, 0, Time(0), count, &mut Batch::default());
         assert_eq!(decode(&[0xf1, 4, 0x10, 2], 1), Some(()));
         assert_eq!(decode(&[0xf1, 4, 0x10, 2], 2), None, "fewer than said");
         assert_eq!(decode(&[0xf1, 4, 0x10, 2, 0x10, 2], 1), None, "more than said");
         assert_eq!(decode(&[0x10, 2], 1), None, "an unknown form");
-        assert_eq!(decode(&[0xf2], 0), None, "an unknown escape");
+        assert_eq!(decode(&[0xf4], 0), None, "an unknown escape");
+        assert_eq!(decode(&[0xf2, 1, b'x', 0xf3, 0, 2, 3], 0), Some(()));
+        assert_eq!(decode(&[0xf2, 1, b'x', 0xf3, 1, 2, 3], 0), None, "an unknown site");
         assert_eq!(decode(&[0xf1, 4, 0x10], 1), None, "cut short");
     }
 
@@ -261,17 +349,17 @@ mod tests {
                 prop_assert!(encoder.put(&access));
                 expected.push(access);
             }
-            let mut found = Vec::new();
+            let mut found = Batch::default();
             let done = decode(&encoder.out, 3, encoder.begins, encoder.count, &mut found);
             prop_assert_eq!(done, Some(()));
-            prop_assert_eq!(found, expected);
+            prop_assert_eq!(found.accesses, expected);
         }
 
         #[test]
         fn any_bytes_do_no_harm(bytes: Vec<u8>, count in 0u32..99) {
-            let mut out = Vec::new();
+            let mut out = Batch::default();
             let _ = decode(&bytes, 0, Time(0), count, &mut out);
-            prop_assert!(out.len() <= count as usize);
+            prop_assert!(out.accesses.len() <= count as usize);
         }
     }
 }

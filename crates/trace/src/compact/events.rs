@@ -37,6 +37,8 @@ pub(super) fn encode(event: &Event, out: &mut Vec<u8>) {
             numbers(&[SYMBOL, *pid, *start, *bytes]);
             put_text(name, out);
         }
+        // It stands among accesses.
+        Event::Given { .. } => {}
     }
 }
 

@@ -99,10 +99,11 @@ impl<R: Read> Reader<R> {
             );
             return Err(damaged(&self.name, at, cause));
         }
-        let before = batch.accesses.len();
+        let before = (batch.accesses.len(), batch.events.len());
         let taken = take(&header, payload, &mut self.room, batch, &mut self.summary);
         if !taken {
-            batch.accesses.truncate(before);
+            batch.accesses.truncate(before.0);
+            batch.events.truncate(before.1);
         }
         self.window.drop_front(whole);
         match () {
@@ -219,7 +220,7 @@ fn take(
     match header.holds {
         Holds::Accesses => {
             let (thread, time) = (header.thread, Time(header.time));
-            code::decode(plain, thread, time, header.count, &mut batch.accesses).is_some()
+            code::decode(plain, thread, time, header.count, batch).is_some()
         }
         Holds::Events => {
             let events = (0..header.count).map_while(|_| events::decode(&mut plain));
@@ -256,9 +257,9 @@ pub(super) fn check_start(name: &str, start: &[u8]) -> Result<()> {
         return Err(damaged(name, 8, "its first bytes do not match their checksum"));
     }
     match number(8) {
-        VERSION => Ok(()),
+        1 | VERSION => Ok(()),
         version => Err(Error::new(ErrorKind::Version, format!("cannot read the trace {name}"))
-            .cause(format_args!("it is of version {version}, this program reads {VERSION}"))
+            .cause(format_args!("it is of version {version}, this program reads 1 to {VERSION}"))
             .remedy("use a tierscope of the version that wrote it")),
     }
 }

@@ -1,6 +1,7 @@
 //! Writes the compact format.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use tierscope_core::{Error, ErrorKind, Result};
 
@@ -96,6 +97,9 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// What `out` says.
     pub fn event(&mut self, event: &Event) -> Result<()> {
+        if let Event::Given { thread, start, bytes, site } = event {
+            return self.given(*thread, *start, *bytes, site);
+        }
         if matches!(event, Event::Map { .. } | Event::Unmap { .. }) {
             self.close_all()?;
         }
@@ -107,6 +111,16 @@ impl<W: Write> Writer<W> {
         } else {
             Ok(())
         }
+    }
+
+    /// It stands in the thread's block.
+    fn given(&mut self, thread: u32, start: u64, bytes: u64, site: &Arc<str>) -> Result<()> {
+        let encoder = match self.open.get_mut(thread as usize) {
+            Some(Some(encoder)) => encoder,
+            _ => self.begin(thread)?,
+        };
+        encoder.given(start, bytes, site);
+        if encoder.out.len() >= BYTES { self.close(thread as usize) } else { Ok(()) }
     }
 
     /// Ends the trace; `whole` tells whether it goes to its end. Gives what it is as a whole, and its
@@ -169,7 +183,7 @@ impl<W: Write> Writer<W> {
     fn close(&mut self, thread: usize) -> Result<()> {
         self.close_events()?;
         let Some(mut encoder) = self.open[thread].take() else { return Ok(()) };
-        if encoder.count > 0 {
+        if !encoder.out.is_empty() {
             let (count, time) = (encoder.count, encoder.begins.0);
             self.block(Holds::Accesses, thread as u32, count, time, &encoder.out)?;
             encoder.clear();

@@ -1,6 +1,6 @@
 //! Misses by page, and what else crossed the bus.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tierscope_core::Level;
 
@@ -65,6 +65,15 @@ impl PageMisses {
     }
 }
 
+/// Accesses to a page of a chosen structure, which lies where the bus shows them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accesses {
+    /// Requests that read.
+    pub reads: u64,
+    /// Requests that wrote.
+    pub writes: u64,
+}
+
 /// What a capture came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Misses {
@@ -84,6 +93,12 @@ pub struct Misses {
     pub writes: u64,
     /// Pages whose permission to be written to changed, the misses of which are unaffected: how often it was given, and taken away.
     pub permissions: BTreeMap<Page, [u64; 2]>,
+    /// Processes that are machines: their pages are guest-physical, their misses those of the second dimension of walks.
+    pub machines: BTreeSet<u32>,
+    /// Processes, and the machines that they run in.
+    pub within: BTreeMap<u32, u32>,
+    /// Accesses to pages whose data lie in the region.
+    pub watched: BTreeMap<Page, Accesses>,
     /// Pages that were mapped by entries outside of the region, where nobody sees misses.
     pub outside: u64,
     /// Changes that contradict what was told before.

@@ -97,9 +97,19 @@ pub enum DumpRecord {
     End(u64),
 }
 
-const WHATS: [What; 6] =
-    [What::Map, What::Unmap, What::Flags, What::Look, What::Table, What::NoTable];
-const STAGES: [Stage; 3] = [Stage::Announced, Stage::Executes, Stage::Exited];
+const WHATS: [What; 8] = [
+    What::Map,
+    What::Unmap,
+    What::Flags,
+    What::Look,
+    What::Table,
+    What::NoTable,
+    What::Place,
+    What::Leave,
+];
+const STAGES: [Stage; 4] = [Stage::Announced, Stage::Executes, Stage::Exited, Stage::Machine];
+/// Behind them: it runs in a machine, whose number takes the place of a physical page.
+const WITHIN: u64 = 4;
 const ENTRY: u8 = 8;
 const PROCESS: u8 = 9;
 const TAG: u8 = 10;
@@ -122,6 +132,9 @@ impl DumpRecord {
                 let address = address & !7 | u64::from(level.number());
                 bytes[5..13].copy_from_slice(&address.to_le_bytes());
                 return out.extend_from_slice(&bytes[..usize::from(length)]);
+            }
+            DumpRecord::Process(pid, Stage::Within(machine)) => {
+                (PROCESS, pid, u64::from(machine) & 0xff_ffff, WITHIN)
             }
             DumpRecord::Process(pid, stage) => {
                 let at = STAGES.iter().position(|known| *known == stage).unwrap_or(0);
@@ -161,10 +174,13 @@ impl DumpRecord {
             let change = Change { what: *what, pid, level, writable, page, frame, entry, reads };
             return Some(DumpRecord::Change(change));
         }
-        if upper != 0 || (kind != PROCESS && pid != 0) || (kind != TAG && frame != 0) {
+        let within = kind == PROCESS && page == WITHIN && frame < 1 << 24;
+        let plain = kind == TAG || frame == 0 || within;
+        if upper != 0 || (kind != PROCESS && pid != 0) || !plain {
             return None;
         }
         Some(match kind {
+            PROCESS if within => DumpRecord::Process(pid, Stage::Within(frame as u32)),
             PROCESS => DumpRecord::Process(pid, *STAGES.get(usize::try_from(page).ok()?)?),
             TAG => DumpRecord::Tag(page, u32::try_from(frame).ok().filter(|sum| *sum < 1 << 24)?),
             LOST => DumpRecord::Lost(page),
@@ -202,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_no_record_looks_like_is_refused() {
-        for first in [0x06, 0x07, 0x0d, 0x0f, 0x30, 0x80, 0x1a] {
+        for first in [0x0d, 0x0f, 0x30, 0x80, 0x1a] {
             let mut bytes = [0; 13];
             bytes[0] = first;
             assert_eq!(DumpRecord::read(&bytes), None, "{first:#x}");
@@ -232,7 +248,7 @@ mod tests {
         #[test]
         fn records_come_back(
             long: bool, pid: u32, frame in 0u64..1 << 24, page in 0..=PAGES, level in 1u8..=3,
-            writable: bool, what in 0usize..6, stage in 0usize..3, entry: u64, reads in 0u8..16,
+            writable: bool, what in 0usize..8, stage in 0usize..4, entry: u64, reads in 0u8..16,
         ) {
             let length = if long { 14 } else { 13 };
             let level = Level::new(level).expect("1..=3");
@@ -241,7 +257,9 @@ mod tests {
                 Change { what, pid, level, writable, page, frame, entry: 0, reads: 0 };
             let all = [
                 DumpRecord::Change(change), DumpRecord::Entry(entry & !7, level, reads),
-                DumpRecord::Process(pid, STAGES[stage]), DumpRecord::Tag(page, frame as u32),
+                DumpRecord::Process(pid, STAGES[stage]),
+                DumpRecord::Process(pid, Stage::Within(frame as u32)),
+                DumpRecord::Tag(page, frame as u32),
                 DumpRecord::Lost(page), DumpRecord::End(page),
             ];
             for record in all {

@@ -28,7 +28,7 @@ mod write;
 pub use board::{BoardReader, Traffic};
 pub use bus::{BusHeader, Entry, MOST_BOARDS};
 pub use capture::{Capture, Damage, Files};
-pub use counts::{Misses, Page, PageMisses, SHARE};
+pub use counts::{Accesses, Misses, Page, PageMisses, SHARE};
 pub use dump::{DumpHeader, DumpRecord};
 pub use dump_reader::{DumpReader, Group};
 pub use merge::Merge;

@@ -3,11 +3,13 @@
 //! Requests between two tags are only counted, block by block; what they were is known when the mappings of their block
 //! change, or at the end. So a request costs one addition, whatever is mapped.
 
+use std::collections::BTreeMap;
+
 use tierscope_core::Result;
-use tierscope_wire::ptat::{Change, What, Window};
+use tierscope_wire::ptat::{Change, Stage, What, Window};
 
 use super::Request;
-use super::counts::{Misses, Page, PageMisses, SHARE};
+use super::counts::{Accesses, Misses, Page, PageMisses, SHARE};
 use super::dump::DumpHeader;
 use super::dump_reader::Group;
 
@@ -79,6 +81,10 @@ pub struct Parser {
     pub(super) reads: Vec<u64>,
     /// By block: where it is in `blocks`, and one; 0 for nowhere.
     places: Vec<u32>,
+    /// By page of the region: writes since what lies there came.
+    pub(super) writes: Vec<u64>,
+    /// Pages of the region that hold data of a process's page.
+    pub(super) data: BTreeMap<u32, Page>,
     pub(super) blocks: Vec<(u32, Block)>,
     /// Of pages that are mapped no longer, and what is not of a page.
     pub(super) misses: Misses,
@@ -97,6 +103,8 @@ impl Parser {
             grain,
             reads: vec![0; blocks],
             places: vec![0; blocks],
+            writes: vec![0; (header.region.bytes >> 12) as usize],
+            data: BTreeMap::new(),
             blocks: Vec::new(),
             misses: Misses { entries: (1 << grain) / 8, ..Misses::default() },
             next: 0,
@@ -106,6 +114,19 @@ impl Parser {
     /// Takes requests up to the first tag; how many there were, and what the tag says.
     #[inline]
     pub fn take<S: Sink>(&mut self, requests: &[Request], sink: &mut S) -> (usize, Option<u64>) {
+        match self.data.is_empty() {
+            true => self.take_as::<S, false>(requests, sink),
+            false => self.take_as::<S, true>(requests, sink),
+        }
+    }
+
+    /// As [`Parser::take`]; whether pages of the region hold data, whose writes are told apart.
+    #[inline(always)]
+    fn take_as<S: Sink, const DATA: bool>(
+        &mut self,
+        requests: &[Request],
+        sink: &mut S,
+    ) -> (usize, Option<u64>) {
         let Window { start, bytes } = self.region;
         let grain = u32::from(self.grain);
         for (at, request) in requests.iter().enumerate() {
@@ -114,7 +135,10 @@ impl Parser {
                 let block = (offset >> grain) as usize;
                 let write = u64::from(request.is_write());
                 self.reads[block] += 1 - write;
-                self.misses.writes += write;
+                match DATA {
+                    true => self.writes[(offset >> 12) as usize] += write,
+                    false => self.misses.writes += write,
+                }
                 if S::LISTENS && write == 0 {
                     self.tell(request.ticks, block, sink);
                 }
@@ -152,6 +176,13 @@ impl Parser {
     pub fn apply<S: Sink>(&mut self, group: &Group, sink: &mut S) {
         self.next = group.number + 1;
         self.misses.untold += group.lost;
+        for (pid, stage) in &group.processes {
+            match stage {
+                Stage::Machine => _ = self.misses.machines.insert(*pid),
+                Stage::Within(machine) => _ = self.misses.within.insert(*pid, *machine),
+                Stage::Announced | Stage::Executes | Stage::Exited => {}
+            }
+        }
         for change in &group.changes {
             self.announce(change);
         }
@@ -178,6 +209,8 @@ impl Parser {
         let maps = match change.what {
             What::Flags => return self.permission(change),
             What::Look => return,
+            What::Place => return self.place_data(change, sink),
+            What::Leave => return self.leave(change.frame, sink),
             What::Map | What::Table => true,
             What::Unmap | What::NoTable => false,
         };
@@ -216,6 +249,46 @@ impl Parser {
         *(if change.writable { given } else { taken }) += 1;
     }
 
+    /// A page of the region holds a process's data from here on.
+    fn place_data<S: Sink>(&mut self, change: &Change, sink: &mut S) {
+        let Some(frame) =
+            u32::try_from(change.frame).ok().filter(|frame| (*frame as usize) < self.writes.len())
+        else {
+            self.misses.conflicts += 1;
+            return;
+        };
+        self.leave(change.frame, sink);
+        // What was there before, and what the kernel did to it, is none of the page's.
+        self.blocks_of(frame).for_each(|block| self.settle(block, sink));
+        self.misses.writes += std::mem::take(&mut self.writes[frame as usize]);
+        self.data.insert(frame, Page { pid: change.pid, level: change.level, number: change.page });
+    }
+
+    /// It holds them no longer.
+    fn leave<S: Sink>(&mut self, frame: u64, sink: &mut S) {
+        let Ok(frame) = u32::try_from(frame) else { return };
+        let Some(page) = self.data.remove(&frame) else { return };
+        let mut accesses =
+            Accesses { reads: 0, writes: std::mem::take(&mut self.writes[frame as usize]) };
+        for block in self.blocks_of(frame) {
+            // Tables do not lie in pages of data; a damaged dump may say so.
+            let place = self.places[block].checked_sub(1);
+            let state = place.map(|place| &self.blocks[place as usize].1);
+            match state.is_some_and(|state| state.mapped > 0 || state.tables != 0) {
+                false => accesses.reads += std::mem::take(&mut self.reads[block]),
+                true => self.settle(block, sink),
+            }
+        }
+        let kept = self.misses.watched.entry(page).or_default();
+        (kept.reads, kept.writes) = (kept.reads + accesses.reads, kept.writes + accesses.writes);
+    }
+
+    /// Blocks of a page of the region.
+    fn blocks_of(&self, frame: u32) -> std::ops::Range<usize> {
+        let each = 1usize << (12 - self.grain);
+        frame as usize * each..(frame as usize + 1) * each
+    }
+
     fn place(&mut self, block: usize) -> usize {
         if self.places[block] == 0 {
             self.blocks.push((block as u32, Block::default()));
@@ -251,8 +324,11 @@ impl Parser {
     /// Ends parsing: what every page had.
     #[must_use]
     pub fn finish<S: Sink>(mut self, sink: &mut S) -> Misses {
+        let data: Vec<u32> = self.data.keys().copied().collect();
+        data.into_iter().for_each(|frame| self.leave(frame.into(), sink));
         (0..self.reads.len()).for_each(|block| self.settle(block, sink));
         let mut misses = self.misses;
+        misses.writes += self.writes.iter().sum::<u64>();
         let mut mapped: Vec<Mapped> = self
             .blocks
             .iter()
@@ -266,6 +342,22 @@ impl Parser {
             mapped.iter().for_each(|page| misses.keep(page));
         }
         misses
+    }
+
+    /// Puts back what was saved of data in the region.
+    pub(super) fn restore_data(
+        &mut self,
+        writes: &[(u32, u64)],
+        data: BTreeMap<u32, Page>,
+    ) -> Result<(), &'static str> {
+        for (frame, count) in writes {
+            *self.writes.get_mut(*frame as usize).ok_or("a page beyond the region")? = *count;
+        }
+        if data.keys().any(|frame| *frame as usize >= self.writes.len()) {
+            return Err("a page beyond the region");
+        }
+        self.data = data;
+        Ok(())
     }
 
     /// Puts back what was saved: blocks with their reads.

@@ -1,16 +1,18 @@
 //! The state of parsing as bytes, so that it can go on another day: `crates/trace/PTAT.md` has the layout.
 
+use std::collections::BTreeMap;
+
 use tierscope_core::Level;
 
 use super::board::{Mark, Traffic};
-use super::counts::{Misses, Page, PageMisses};
+use super::counts::{Accesses, Misses, Page, PageMisses};
 use super::dump_reader;
 use super::merge::Position;
 use super::parser::{Block, ENTRIES, Mapped, Parser};
 use crate::compact::varint::{put, take};
 
 const MAGIC: [u8; 8] = *b"\x89TSPTS\r\n";
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// What is saved besides the parser.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +39,16 @@ pub(super) fn save(parser: &Parser, places: &Places) -> Vec<u8> {
     let reads = || parser.reads.iter().enumerate().filter(|(_, reads)| **reads > 0);
     put(reads().count() as u64, &mut out);
     reads().for_each(|(block, reads)| put_all(&[block as u64, *reads], &mut out));
+    let writes = || parser.writes.iter().enumerate().filter(|(_, writes)| **writes > 0);
+    put(writes().count() as u64, &mut out);
+    writes().for_each(|(frame, writes)| put_all(&[frame as u64, *writes], &mut out));
+    put(parser.data.len() as u64, &mut out);
+    for (frame, page) in &parser.data {
+        put_all(
+            &[u64::from(*frame), page.pid.into(), page.level.number().into(), page.number],
+            &mut out,
+        );
+    }
     let sum = crc32fast::hash(&out);
     out.extend_from_slice(&sum.to_le_bytes());
     out
@@ -79,7 +91,18 @@ fn read(rest: &mut &[u8], parser: &mut Parser) -> Option<Result<Places, &'static
         let [block, count] = take_all(rest)?;
         reads.push((u32::try_from(block).ok()?, count));
     }
+    let mut writes = Vec::new();
+    for _ in 0..take(rest)? {
+        let [frame, count] = take_all(rest)?;
+        writes.push((u32::try_from(frame).ok()?, count));
+    }
+    let mut data = BTreeMap::new();
+    for _ in 0..take(rest)? {
+        let frame = u32::try_from(take(rest)?).ok()?;
+        data.insert(frame, take_number(rest)?);
+    }
     let restored = parser.restore(next, misses, blocks, &reads);
+    let restored = restored.and_then(|()| parser.restore_data(&writes, data));
     rest.is_empty().then(|| restored.map(|()| places))
 }
 
@@ -114,6 +137,21 @@ fn put_misses(misses: &Misses, out: &mut Vec<u8>) {
     for (page, [given, taken]) in &misses.permissions {
         put_all(&[page.pid.into(), page.level.number().into(), page.number, *given, *taken], out);
     }
+    put(misses.machines.len() as u64, out);
+    misses.machines.iter().for_each(|pid| put((*pid).into(), out));
+    put(misses.within.len() as u64, out);
+    misses.within.iter().for_each(|(pid, in_)| put_all(&[(*pid).into(), (*in_).into()], out));
+    put(misses.watched.len() as u64, out);
+    for (page, Accesses { reads, writes }) in &misses.watched {
+        put_all(&[page.pid.into(), page.level.number().into(), page.number, *reads, *writes], out);
+    }
+}
+
+/// A page, without what it had.
+fn take_number(rest: &mut &[u8]) -> Option<Page> {
+    let [pid, level, number] = take_all(rest)?;
+    let level = Level::new(u8::try_from(level).ok()?)?;
+    Some(Page { pid: u32::try_from(pid).ok()?, level, number })
 }
 
 fn take_misses(rest: &mut &[u8]) -> Option<Misses> {
@@ -139,10 +177,20 @@ fn take_misses(rest: &mut &[u8]) -> Option<Misses> {
         misses.pages.insert(page, counts);
     }
     for _ in 0..take(rest)? {
-        let [pid, level, number, given, taken] = take_all(rest)?;
-        let level = Level::new(u8::try_from(level).ok()?)?;
-        let page = Page { pid: u32::try_from(pid).ok()?, level, number };
-        misses.permissions.insert(page, [given, taken]);
+        let page = take_number(rest)?;
+        misses.permissions.insert(page, take_all(rest)?);
+    }
+    for _ in 0..take(rest)? {
+        misses.machines.insert(u32::try_from(take(rest)?).ok()?);
+    }
+    for _ in 0..take(rest)? {
+        let [pid, machine] = take_all(rest)?;
+        misses.within.insert(u32::try_from(pid).ok()?, u32::try_from(machine).ok()?);
+    }
+    for _ in 0..take(rest)? {
+        let page = take_number(rest)?;
+        let [reads, writes] = take_all(rest)?;
+        misses.watched.insert(page, Accesses { reads, writes });
     }
     Some(misses)
 }
@@ -153,10 +201,8 @@ fn put_page(page: &Page, counts: &PageMisses, out: &mut Vec<u8>) {
 }
 
 fn take_page(rest: &mut &[u8]) -> Option<Mapped> {
-    let [pid, level, number] = take_all(rest)?;
-    let level = Level::new(u8::try_from(level).ok()?)?;
+    let page = take_number(rest)?;
     let [exact, shared, mixed] = take_all(rest)?;
-    let page = Page { pid: u32::try_from(pid).ok()?, level, number };
     Some((page, PageMisses { exact, shared, mixed }))
 }
 

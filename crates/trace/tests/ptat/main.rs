@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tierscope_core::Level;
 use tierscope_trace::ptat::{Block, Misses, Page, SHARE, Sink, Stage, What};
 
-use stage::{Monitor, REGION, change, open, parse, random};
+use stage::{Monitor, REGION, change, open, parse, random, touch_data};
 
 fn page(misses: &Misses, pid: u32, number: u64) -> (u64, u64) {
     let misses = misses.pages[&Page { pid, level: Level::PTE, number }];
@@ -91,6 +91,35 @@ impl Sink for Ears {
         assert!(block.pages().count() > 0);
         self.0 += 1;
     }
+}
+
+// A page of a chosen structure lies in page 200 of the region: what is read and written there until it leaves is the program's, and
+// no miss; what was before is not.
+#[test]
+fn accesses_to_chosen_data_are_counted_by_page() {
+    let mut monitor = Monitor::new(2, 6, 13);
+    let data = |what, pid, page| {
+        let change = change(what, pid, 9, page, 0);
+        tierscope_trace::ptat::Change { frame: 200, ..change }
+    };
+    let map = |what, pid, page| change(what, pid, 9, page, 0);
+    (0..64).for_each(|at| touch_data(&mut monitor, 200, at));
+    monitor.tell(&[map(What::Map, 3, 0x777), data(What::Place, 3, 0x777)]);
+    (0..30).for_each(|at| touch_data(&mut monitor, 200, at));
+    monitor.tell(&[map(What::Unmap, 3, 0x777), data(What::Leave, 3, 0x777)]);
+    touch_data(&mut monitor, 200, 1);
+    monitor.tell(&[map(What::Map, 4, 0x888), data(What::Place, 4, 0x888)]);
+    (0..3).for_each(|at| touch_data(&mut monitor, 200, at));
+    let (misses, damage) = parse(&monitor.finish());
+    assert_eq!((misses.total(), damage.count, misses.conflicts), (0, 0, 0));
+    let found: Vec<_> = misses
+        .watched
+        .iter()
+        .map(|(page, of)| (page.pid, page.number, of.reads, of.writes))
+        .collect();
+    assert_eq!(found, [(3, 0x777, 20, 10), (4, 0x888, 2, 1)]);
+    // Before: 22 of 64 wrote. Between: a read.
+    assert_eq!((misses.writes, misses.idle), (22, 42 + 1));
 }
 
 proptest! {

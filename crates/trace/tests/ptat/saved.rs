@@ -2,16 +2,21 @@
 
 use std::fs;
 
-use tierscope_trace::ptat::{Capture, Files};
+use tierscope_trace::ptat::{Capture, Files, What};
 
-use crate::stage::{Monitor, parse, random};
+use crate::stage::{Monitor, change, parse, random, touch_data};
 
 #[test]
 fn what_was_interrupted_comes_to_the_same() {
     let mut monitor = Monitor::new(3, 6, 13);
+    let placed = change(What::Place, 3, 9, 0x777, 0);
+    monitor.tell(&[tierscope_trace::ptat::Change { frame: 200, ..placed }]);
+    (0..500).for_each(|at| touch_data(&mut monitor, 200, at));
     random(&mut monitor, 5, 60_000, 8);
+    (0..500).for_each(|at| touch_data(&mut monitor, 200, at));
     let bytes = monitor.finish();
     let (expected, _) = parse(&bytes);
+    assert_eq!(expected.watched.values().map(|page| page.reads + page.writes).sum::<u64>(), 1000);
     let dir = tempfile::tempdir().unwrap();
     let files = Files::of(dir.path(), 3);
     files

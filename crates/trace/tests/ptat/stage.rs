@@ -166,3 +166,9 @@ fn remap(monitor: &mut Monitor, naive: &mut Naive, rng: &mut Rng) {
     }
     monitor.tell(&changes);
 }
+
+/// An access to data in that page of the region, every third a write.
+pub(crate) fn touch_data(monitor: &mut Monitor, frame: u64, at: u64) {
+    monitor.ticks += 3;
+    monitor.request(REGION.start + (frame << 12) + at * 8 % 4096, at.is_multiple_of(3));
+}

@@ -141,7 +141,7 @@ fn a_file_that_never_was_one_is_refused() {
     assert!(Reader::new("t", &b"I  04000000,3\n"[..]).is_err());
     assert!(Reader::new("t", &bytes[..9]).is_err());
     let mut newer = bytes[..16].to_vec();
-    newer[8] = 2;
+    newer[8] = 3;
     let error = Reader::new("t", &newer[..]).err().unwrap().to_string();
     assert!(error.contains("byte 8: its first bytes do not match"), "{error}");
 }

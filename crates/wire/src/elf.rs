@@ -1,4 +1,8 @@
-//! Names of functions and objects in a 64-bit ELF file, as far as it has any (System V ABI, gABI chapters 4 and 5).
+//! Names of functions and objects in a 64-bit ELF file, as far as it has any (System V ABI, gABI chapters 4 and 5), and where its
+//! functions begin, which files that were stripped tell as well: what unwinds their stacks has a table of them (Linux Standard
+//! Base Core 5.0, section 10.6.2).
+//!
+//! Both the plugin, which tells functions apart as code is translated, and the recorder, which names them, read files.
 
 /// A piece of the file that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +22,8 @@ pub struct Symbol {
     pub address: u64,
     /// Its bytes.
     pub bytes: u64,
+    /// Whether it is a function.
+    pub function: bool,
     /// Its name.
     pub name: String,
 }
@@ -30,11 +36,18 @@ pub struct Elf {
     /// Functions and objects of known length, of its full table of symbols if it has one, else of that
     /// for dynamic linking.
     pub symbols: Vec<Symbol>,
+    /// First bytes of functions, with names or without, in ascending order; as symbols are, but for where the file is put.
+    pub functions: Vec<u64>,
 }
 
 /// No file has more: one that says so is damaged.
 const MOST_SYMBOLS: usize = 1 << 22;
 const LOAD: u64 = 1;
+/// `PT_GNU_EH_FRAME`.
+const UNWIND: u64 = 0x6474_e550;
+/// Version 1; pointers relative to where they stand, a count of four bytes, a table of pairs of four bytes relative to its
+/// section: what linkers write (`DW_EH_PE_pcrel | sdata4`, `udata4`, `datarel | sdata4`).
+const UNWIND_KIND: u64 = 0x3b03_1b01;
 const SYMTAB: u64 = 2;
 const DYNSYM: u64 = 11;
 const OBJECT: u8 = 1;
@@ -51,10 +64,12 @@ impl Elf {
         let mut elf = Self::default();
         for at in 0..count {
             let header = programs.checked_add(at * 56)?;
-            if number(bytes, header, 4)? == LOAD {
-                let field = |offset| number(bytes, header.checked_add(offset)?, 8);
-                let (offset, address, bytes) = (field(8)?, field(16)?, field(32)?);
-                elf.segments.push(Segment { offset, address, bytes });
+            let field = |offset| number(bytes, header.checked_add(offset)?, 8);
+            let (offset, address, length) = (field(8)?, field(16)?, field(32)?);
+            match number(bytes, header, 4)? {
+                LOAD => elf.segments.push(Segment { offset, address, bytes: length }),
+                UNWIND => elf.functions = unwound(bytes, offset, address).unwrap_or_default(),
+                _ => {}
             }
         }
         // A file without sections has no names.
@@ -62,6 +77,10 @@ impl Elf {
         if elf.symbols.is_empty() {
             elf.symbols = symbols(bytes, DYNSYM).unwrap_or_default();
         }
+        let named = elf.symbols.iter().filter(|symbol| symbol.function);
+        elf.functions.extend(named.map(|symbol| symbol.address));
+        elf.functions.sort_unstable();
+        elf.functions.dedup();
         Some(elf)
     }
 
@@ -84,6 +103,19 @@ fn number(bytes: &[u8], at: u64, length: usize) -> Option<u64> {
     let mut all = [0; 8];
     all[..length].copy_from_slice(field);
     Some(u64::from_le_bytes(all))
+}
+
+/// First bytes of the functions that can be unwound: the table at `offset` of the file, which lies at `section` in memory.
+fn unwound(bytes: &[u8], offset: u64, section: u64) -> Option<Vec<u64>> {
+    if number(bytes, offset, 4)? != UNWIND_KIND {
+        return None;
+    }
+    let count = number(bytes, offset.checked_add(8)?, 4)?.min(MOST_SYMBOLS as u64);
+    let first = |at: u64| {
+        let relative = number(bytes, offset.checked_add(12 + at * 8)?, 4)? as u32 as i32;
+        Some(section.wrapping_add_signed(relative.into()))
+    };
+    (0..count).map(first).collect()
 }
 
 /// The symbols of the first section of that type.
@@ -109,7 +141,8 @@ fn symbols(bytes: &[u8], kind: u64) -> Option<Vec<Symbol>> {
         }
         let name = field(symbol, 0, 4)?;
         if let Some(name) = text_at(bytes, text.checked_add(name)?, text.checked_add(length)?) {
-            all.push(Symbol { address, bytes: bytes_of, name });
+            let function = info & 15 == FUNCTION;
+            all.push(Symbol { address, bytes: bytes_of, function, name });
         }
     }
     Some(all)
@@ -118,7 +151,7 @@ fn symbols(bytes: &[u8], kind: u64) -> Option<Vec<Symbol>> {
 fn text_at(bytes: &[u8], start: u64, end: u64) -> Option<String> {
     let range = usize::try_from(start).ok()?..usize::try_from(end).ok()?;
     let text = bytes.get(range)?;
-    let end = memchr::memchr(0, text)?;
+    let end = text.iter().position(|byte| *byte == 0)?;
     let name = std::str::from_utf8(&text[..end]).ok()?;
     (!name.is_empty()).then(|| name.to_owned())
 }
@@ -128,26 +161,29 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A file of one segment and two symbols: a function, and one of no length.
+    /// A file of one segment and two symbols: a function, and one of no length; behind them what unwinds two functions.
     fn file() -> Vec<u8> {
-        let mut bytes = vec![0; 64 + 56 + 3 * 64 + 48 + 16];
+        let mut bytes = vec![0; 64 + 2 * 56 + 3 * 64 + 48 + 16 + 28];
         let mut put = |at: usize, value: u64, length: usize| {
             bytes[at..at + length].copy_from_slice(&value.to_le_bytes()[..length]);
         };
-        let (programs, sections, symbols, names) = (64, 120, 312, 360);
-        let fields: [&[(usize, u64, usize)]; 6] = [
-            &[(32, programs, 8), (40, sections, 8), (56, 1, 2), (60, 3, 2)],
+        let (programs, sections, symbols, names, unwind) = (64, 176, 368, 416, 432);
+        let fields: [&[(usize, u64, usize)]; 8] = [
+            &[(32, programs, 8), (40, sections, 8), (56, 2, 2), (60, 3, 2)],
             // A segment at 0x2010 in memory, from 0x1010 of the file on.
             &[(64, 1, 4), (72, 0x1010, 8), (80, 0x2010, 8), (96, 0x100, 8)],
+            &[(120, UNWIND, 4), (128, unwind, 8), (136, 0x3000, 8), (152, 28, 8)],
             // Section 1: symbols, with the names of section 2.
-            &[(188, 2, 4), (208, symbols, 8), (216, 48, 8), (224, 2, 4)],
-            &[(272, names, 8), (280, 16, 8)],
-            &[(312, 1, 4), (316, 2, 1), (318, 1, 2), (320, 0x2020, 8), (328, 9, 8)],
-            &[(336, 1, 4), (340, 2, 1), (342, 1, 2)],
+            &[(244, 2, 4), (264, symbols, 8), (272, 48, 8), (280, 2, 4)],
+            &[(328, names, 8), (336, 16, 8)],
+            &[(368, 1, 4), (372, 2, 1), (374, 1, 2), (376, 0x2020, 8), (384, 9, 8)],
+            &[(392, 1, 4), (396, 2, 1), (398, 1, 2)],
+            // Functions 0xfe0 and 0xfc0 before 0x3000.
+            &[(432, UNWIND_KIND, 4), (440, 2, 4), (444, 0xffff_f020, 4), (452, 0xffff_f040, 4)],
         ];
         fields.into_iter().flatten().for_each(|(at, value, length)| put(*at, *value, *length));
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        bytes[361..366].copy_from_slice(b"main\0");
+        bytes[417..422].copy_from_slice(b"main\0");
         bytes
     }
 
@@ -155,7 +191,9 @@ mod tests {
     fn functions_have_names_and_places() {
         let elf = Elf::read(&file()).unwrap();
         assert_eq!(elf.segments, [Segment { offset: 0x1010, address: 0x2010, bytes: 0x100 }]);
-        assert_eq!(elf.symbols, [Symbol { address: 0x2020, bytes: 9, name: "main".into() }]);
+        let main = Symbol { address: 0x2020, bytes: 9, function: true, name: "main".into() };
+        assert_eq!(elf.symbols, [main]);
+        assert_eq!(elf.functions, [0x2020, 0x2040], "one of them twice");
         // The page at 0x1000 of the file is mapped at 0x555000: address 0x2000 is there.
         assert_eq!(elf.bias(0x55_5000, 0x1000), Some(0x55_3000));
         assert_eq!(elf.bias(0x55_5000, 0x4000), None);
@@ -173,7 +211,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damage_does_no_harm(at in 0usize..376, byte: u8, cut in 0usize..376) {
+        fn damage_does_no_harm(at in 0usize..460, byte: u8, cut in 0usize..460) {
             let mut bytes = file();
             bytes[at] = byte;
             let _ = Elf::read(&bytes);

@@ -1,0 +1,309 @@
+//! `tierscope tlb capture --guest`: programs in a guest under a monitor on the memory bus (PTAT, section 7).
+//!
+//! The hypervisor keeps tables whose entries map pages in the uncached region, the guest's and its own, so that the bus shows both
+//! dimensions of a walk: reads of the guest's entries, and of those that translate where these lie and where they lead. Its dump
+//! marks who is the machine, and who runs in it. The programs go through the MMUs of a machine; caches and time are not simulated:
+//! a request a tick and more.
+
+use std::collections::{HashMap, HashSet};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tierscope_core::{
+    Access, Backing, BusObserver, BusRecord, Error, ErrorKind, Level, Result, Time,
+};
+use tierscope_hw::PageSize;
+use tierscope_hw::entry::{FRAME_MASK, WRITABLE};
+use tierscope_sim::experiment::Experiment;
+use tierscope_trace::Event;
+use tierscope_trace::compact::Writer;
+use tierscope_trace::ptat::{Change, DumpHeader, Monitor, Stage, Told, What, Window};
+use tierscope_workloads::{Program, Stream, Touch};
+
+use super::model::{Model, Tables};
+use super::nested::{Second, Side, Step};
+
+/// The machine's number in the dump; processes come behind it.
+const MACHINE: u32 = 1;
+/// Accesses of a process before the next one's turn.
+const TURN: usize = 512;
+/// Nanoseconds from one request to the next: more than a tick of the boards.
+const STEP: u64 = 10;
+
+/// What of the region is in use, and what was told.
+struct Hypervisor<W: Write> {
+    monitor: Monitor<W>,
+    region: Window,
+    tags: Window,
+    /// By whose they are and where they lie: tables in the region, each behind its control block.
+    tables: HashMap<(Side, u64), u64>,
+    mapped: HashSet<u64>,
+    /// Reads of entries that mapped nothing: walks that end in a fault.
+    faulted: HashMap<u64, u8>,
+    /// Processes by their top tables.
+    pids: HashMap<u64, u32>,
+    now: u64,
+    tag: u64,
+}
+
+impl<W: Write> Hypervisor<W> {
+    fn new(monitor: Monitor<W>, header: &DumpHeader) -> Self {
+        Self {
+            monitor,
+            region: header.region,
+            tags: header.tags,
+            tables: HashMap::new(),
+            mapped: HashSet::new(),
+            faulted: HashMap::new(),
+            pids: HashMap::new(),
+            now: 0,
+            tag: 0,
+        }
+    }
+
+    /// Where the region has an entry; `None` if its table is not there.
+    fn place(&self, side: Side, entry: u64) -> Option<u64> {
+        let table = self.tables.get(&(side, entry & !4095))?;
+        Some(self.region.start + (table << 13) + 4096 + (entry & 4095))
+    }
+
+    fn read(&mut self, address: u64) {
+        self.now += STEP;
+        self.monitor.observe(&[BusRecord::new(Time(self.now), address, false)]);
+    }
+
+    /// What a walk did, or whoever resolves its fault.
+    fn step(&mut self, step: &Step, guest: &Tables, host: &Tables) -> Result<()> {
+        match *step {
+            Step::Read(side, entry) => {
+                let Some(address) = self.place(side, entry) else { return Ok(()) };
+                if !self.mapped.contains(&address) {
+                    *self.faulted.entry(address).or_default() += 1;
+                }
+                self.read(address);
+                Ok(())
+            }
+            Step::Map { side, root, linear } => {
+                let tables = if side == Side::Guest { guest } else { host };
+                let Some((entry, value, level)) = tables.leaf(root, linear) else { return Ok(()) };
+                self.map(side, (root.table, linear), (entry, value), level)
+            }
+        }
+    }
+
+    /// An entry maps a page from here on, and the dump says so.
+    fn map(
+        &mut self,
+        side: Side,
+        (root, linear): (u64, u64),
+        (entry, value): (u64, u64),
+        level: Level,
+    ) -> Result<()> {
+        let room = self.region.bytes >> 13;
+        let next = self.tables.len() as u64;
+        if next < room {
+            self.tables.entry((side, entry & !4095)).or_insert(next);
+        }
+        // A table that finds no room lies elsewhere, and is not seen.
+        let address = self.place(side, entry).unwrap_or(entry & 0xffff_f000);
+        let pid = if side == Side::Host { MACHINE } else { self.pid(root)? };
+        let change = Change {
+            what: What::Map,
+            pid,
+            level,
+            writable: value & WRITABLE != 0,
+            page: (linear & !(level.entry_bytes() - 1)) >> 12,
+            frame: (value & FRAME_MASK) >> 12,
+            entry: address,
+            reads: self.faulted.remove(&address).unwrap_or(0),
+        };
+        self.mapped.insert(address);
+        self.tell(Told::Change(change))
+    }
+
+    /// The number of the process with that top table; a new one is announced.
+    fn pid(&mut self, root: u64) -> Result<u32> {
+        if let Some(pid) = self.pids.get(&root) {
+            return Ok(*pid);
+        }
+        let pid = MACHINE + 1 + self.pids.len() as u32;
+        self.pids.insert(root, pid);
+        for stage in [Stage::Announced, Stage::Within(MACHINE), Stage::Executes] {
+            self.monitor.told(&[Told::Process { pid, stage }], 0)?;
+        }
+        Ok(pid)
+    }
+
+    /// Tells something that is in force from here on.
+    fn tell(&mut self, told: Told) -> Result<()> {
+        self.monitor.told(&[told, Told::Tag(self.tag)], 0)?;
+        self.read(self.tags.start + self.tag * 64 % self.tags.bytes);
+        self.tag += 1;
+        Ok(())
+    }
+}
+
+/// What was captured: walks of the guest's programs, and what they took in the hypervisor's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Captured {
+    pub(super) accesses: u64,
+    pub(super) walks: u64,
+    pub(super) second: Second,
+}
+
+/// A program's accesses, without end.
+struct Running {
+    stream: Stream,
+    touches: Vec<Touch>,
+    size: PageSize,
+}
+
+/// Runs the experiment's processes in a guest whose hypervisor gives it pages of that size, so many accesses of each.
+///
+/// # Errors
+/// A process computes its accesses; what the disk says.
+pub(super) fn run<W: Write>(
+    experiment: &Experiment,
+    host_pages: PageSize,
+    accesses: u64,
+    monitor: Monitor<W>,
+    header: &DumpHeader,
+    stop: &AtomicBool,
+) -> Result<Captured> {
+    let hardware = &experiment.setup.hardware;
+    let mut model = Model::new(hardware, None)?.nested(hardware, host_pages)?.heard();
+    let mut hypervisor = Hypervisor::new(monitor, header);
+    hypervisor.tell(Told::Process { pid: MACHINE, stage: Stage::Machine })?;
+    let mut running = Vec::new();
+    for process in &experiment.processes {
+        let workload = process.work.described().ok_or_else(|| {
+            Error::new(ErrorKind::Usage, format!("cannot run {} in a guest", process.name))
+                .cause("it computes its accesses, which takes a machine with time")
+                .remedy("give workloads that are described: masim's, or `contiguous` and its like")
+        })?;
+        let stream =
+            Stream::new(&Arc::new(Program::new(&workload)), &bases(process), process.seed, 0, 1);
+        let touches = vec![Touch::default(); TURN];
+        running.push(Running { stream, touches, size: process.pages });
+    }
+    for _ in 0..accesses.div_ceil(TURN as u64) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        for (number, program) in running.iter_mut().enumerate() {
+            program.stream.fill(&mut program.touches);
+            for touch in &program.touches {
+                let access = if touch.writes() { Access::Store } else { Access::Load };
+                model.access((0, number as u64), touch.address(), access, program.size);
+                let (steps, guest, host) = model.take_steps();
+                steps.iter().try_for_each(|step| hypervisor.step(step, guest, host))?;
+            }
+        }
+    }
+    let second = model.second().unwrap_or_default();
+    let mut pids: Vec<u32> = hypervisor.pids.values().copied().collect();
+    pids.sort_unstable();
+    for pid in pids.into_iter().chain([MACHINE]) {
+        hypervisor.tell(Told::Process { pid, stage: Stage::Exited })?;
+    }
+    hypervisor.monitor.finish()?;
+    Ok(Captured { accesses: model.counts.accesses, walks: model.counts.walks, second })
+}
+
+/// Where the areas of a process lie: one after another, each at whole GiB.
+fn bases(process: &tierscope_sim::exact::Process) -> Vec<u64> {
+    let mut next = 1 << 32;
+    let place = |bytes: u64| {
+        let base = next;
+        next += bytes.next_multiple_of(1 << 30);
+        base
+    };
+    process.work.areas().iter().map(|area| area.bytes).map(place).collect()
+}
+
+/// Where the region lies, and the tags: as in a machine without a guest.
+pub(super) fn header(physical_bits: u32, tables: u32) -> DumpHeader {
+    let (half, tags) = (1u64 << (physical_bits - 1), 1u64 << 20);
+    DumpHeader {
+        record: 13,
+        region: Window { start: half, bytes: u64::from(tables) << 13 },
+        tags: Window { start: 2 * half - tags, bytes: tags },
+    }
+}
+
+/// Writes what lies where: areas of the processes, and the guest's memory.
+///
+/// # Errors
+/// What the disk says.
+pub(super) fn names(experiment: &Experiment, path: &Path) -> Result<()> {
+    let (name, out) = super::capture::create(path)?;
+    let mut names = Writer::new(&name, out)?;
+    let mut map = |pid: u32, start, bytes, name: &str| {
+        let (time, backing) = (Time(0), Backing::Anonymous);
+        let (pid, name) = (u64::from(pid), Arc::from(name));
+        names.event(&Event::Map { time, pid, start, bytes, backing, writable: true, name })
+    };
+    let half = 1u64 << (experiment.setup.hardware.processor.physical_bits - 1);
+    map(MACHINE, 0, half, "guest-physical memory")?;
+    map(MACHINE, half, half, "page tables of the guest")?;
+    for (number, process) in experiment.processes.iter().enumerate() {
+        let pid = MACHINE + 1 + number as u32;
+        for (area, base) in process.work.areas().iter().zip(bases(process)) {
+            map(pid, base, area.bytes.next_multiple_of(1 << 21), &area.name)?;
+        }
+    }
+    names.finish(true).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_trace::ptat::{BoardReader, Boards, Capture, DumpReader};
+
+    const TEXT: &str = "\
+name = 'guests'\nabout = 'toy'\nsource = 'toy'\ntime = '1ms'\nwindow = '1ms'\n
+[machine]\nhardware = 'xeon-e5-2620v2'\n[[machine.tier]]\nname = 'dram'\nsize = '1GiB'\n
+[[process]]\nworkload = 'contiguous:space=16MiB,hot=16MiB'\n
+[[process]]\nworkload = 'contiguous:space=8MiB,hot=8MiB'\n";
+
+    // Two programs by turns: what the parser finds of each, and of the hypervisor's tables, is what the MMUs counted.
+    #[test]
+    fn both_dimensions_are_seen_to_the_last() {
+        let experiment = Experiment::parse("toy", TEXT).expect("it makes sense");
+        for size in [PageSize::K4, PageSize::M2] {
+            let header = header(46, 4096);
+            let dir = tempfile::tempdir().expect("a directory");
+            let path = |board: Option<u8>| {
+                dir.path().join(board.map_or("dump".into(), |n| format!("{n}")))
+            };
+            let open = |board| {
+                let file = std::fs::File::create(path(board)).expect("there is room");
+                Ok(("file".to_owned(), file))
+            };
+            let monitor = Monitor::new(Boards::default(), header, open).expect("there is room");
+            let stop = AtomicBool::new(false);
+            let captured =
+                run(&experiment, size, 20_000, monitor, &header, &stop).expect("it runs");
+            let board = |n| BoardReader::new("board", std::fs::File::open(path(Some(n))).unwrap());
+            let boards = vec![board(0).unwrap(), board(1).unwrap()];
+            let dump = DumpReader::new("dump", std::fs::File::open(path(None)).unwrap()).unwrap();
+            let mut capture = Capture::of(boards, dump).expect("one machine");
+            while capture.step(&mut ()) {}
+            let (misses, damage) = capture.finish();
+            assert_eq!(damage.count, 0, "{:?}", damage.first);
+            let of = |machine: bool| -> f64 {
+                let pages =
+                    misses.pages.iter().filter(|(page, _)| (page.pid == MACHINE) == machine);
+                pages.map(|(_, counts)| counts.total()).sum()
+            };
+            println!("{captured:?}");
+            assert!((of(false) - captured.walks as f64).abs() < 1e-6, "{} {captured:?}", of(false));
+            assert!((of(true) - captured.second.walks as f64).abs() < 1e-6, "{}", of(true));
+            assert!(captured.walks > 10_000 && misses.is_exact(), "{captured:?}");
+            assert_eq!(misses.within.into_iter().collect::<Vec<_>>(), [(2, 1), (3, 1)]);
+            assert!(misses.machines.contains(&1));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Places in a program's code by name: functions of its files, or, where a file does not tell, how far into it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use tierscope_trace::elf::Elf;
+
+/// A file's code in memory.
+#[derive(Debug)]
+struct Piece {
+    end: u64,
+    /// What is added to the file's addresses.
+    bias: u64,
+    name: Arc<str>,
+}
+
+/// A function: where it ends, and its name if it has one.
+type Function = (u64, Option<Arc<str>>);
+
+/// Code of a process.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    pieces: BTreeMap<u64, Piece>,
+    functions: BTreeMap<u64, Function>,
+    sites: HashMap<u64, Arc<str>>,
+    met: BTreeSet<u64>,
+}
+
+impl Places {
+    /// A file is mapped there; `first` if none of it was before.
+    pub(super) fn add(
+        &mut self,
+        path: &str,
+        start: u64,
+        bytes: u64,
+        bias: u64,
+        elf: &Elf,
+        first: bool,
+    ) {
+        let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy());
+        let piece = Piece { end: start.saturating_add(bytes), bias, name: name.as_ref().into() };
+        self.pieces.insert(start, piece);
+        self.sites.clear();
+        if !first {
+            return;
+        }
+        let ends = elf.functions.iter().skip(1).copied().chain([u64::MAX]);
+        for (function, end) in elf.functions.iter().zip(ends) {
+            // The last one ends where its mapping does, if nobody says.
+            let end = if end == u64::MAX { function.saturating_add(1) } else { end };
+            self.functions.insert(function.wrapping_add(bias), (end.wrapping_add(bias), None));
+        }
+        for symbol in elf.symbols.iter().filter(|symbol| symbol.function) {
+            let start = symbol.address.wrapping_add(bias);
+            let end = start.saturating_add(symbol.bytes);
+            self.functions.insert(start, (end, Some(symbol.name.as_str().into())));
+        }
+    }
+
+    /// A function by the file that it is in.
+    fn in_file(&self, address: u64) -> Arc<str> {
+        match self.pieces.range(..=address).next_back().filter(|(_, piece)| address < piece.end) {
+            Some((_, piece)) => {
+                format!("{}+{:#x}", piece.name, address.wrapping_sub(piece.bias)).into()
+            }
+            None => format!("{address:#x}").into(),
+        }
+    }
+
+    /// Who asked: a call that returns to that address.
+    pub(super) fn site(&mut self, returns_to: u64) -> Arc<str> {
+        if let Some(name) = self.sites.get(&returns_to) {
+            return Arc::clone(name);
+        }
+        // The call may be the last that its function does.
+        let call = returns_to.wrapping_sub(1);
+        let function = self.functions.range(..=call).next_back();
+        let name = match function {
+            Some((start, (end, Some(name)))) if call < *end => {
+                format!("{name}+{:#x}", returns_to - start).into()
+            }
+            _ => self.in_file(returns_to),
+        };
+        self.sites.insert(returns_to, Arc::clone(&name));
+        name
+    }
+
+    /// A function's bytes and name, the first time that it is met.
+    pub(super) fn met(&mut self, function: u64) -> Option<(u64, Arc<str>)> {
+        if self.met.contains(&function) {
+            return None;
+        }
+        // Its file may be told of later.
+        let (end, name) = self.functions.get(&function)?;
+        let name = name.clone().unwrap_or_else(|| self.in_file(function));
+        self.met.insert(function);
+        Some((end.saturating_sub(function), name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_trace::elf::Symbol;
+
+    // A file whose address 0x1000 lies at 0x7000: a function without a name, one that is called main.
+    #[test]
+    fn places_are_told_by_function_or_by_file() {
+        let main = Symbol { address: 0x1040, bytes: 16, function: true, name: "main".into() };
+        let functions = vec![0x1000, 0x1040];
+        let elf = Elf { symbols: vec![main], functions, ..Elf::default() };
+        let mut places = Places::default();
+        places.add("/usr/bin/sort", 0x7000, 0x1000, 0x6000, &elf, true);
+        assert_eq!(&*places.site(0x7045), "main+0x5");
+        assert_eq!(&*places.site(0x7050), "main+0x10", "its last call");
+        assert_eq!(&*places.site(0x7051), "sort+0x1051");
+        assert_eq!(&*places.site(0x9000), "0x9000");
+        assert_eq!(places.met(0x7000), Some((0x40, "sort+0x1000".into())));
+        assert_eq!((places.met(0x7000), places.met(0x7001)), (None, None));
+        assert_eq!(places.met(0x7040), Some((16, "main".into())));
+    }
+}

@@ -1,0 +1,129 @@
+//! Which function a program's code belongs to, and which functions give memory out: looked up once, as code is translated,
+//! in the files that are mapped where it lies.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tierscope_wire::elf::Elf;
+
+use crate::given::Asks;
+
+/// Code of which no function is known is told in pieces of so many bytes.
+const PIECE: u64 = 1 << 16;
+
+/// What is mapped changed since it was looked at.
+static CHANGED: AtomicBool = AtomicBool::new(true);
+
+/// Tells that code may lie elsewhere from now on.
+pub(crate) fn mappings_changed() {
+    CHANGED.store(true, Ordering::Release);
+}
+
+/// What is known of a file.
+#[derive(Debug, Default)]
+struct Known {
+    elf: Elf,
+    /// Functions that ask for memory, in ascending order.
+    asks: Vec<(u64, Asks)>,
+}
+
+/// A piece of a file in memory.
+#[derive(Debug)]
+struct Piece {
+    start: u64,
+    end: u64,
+    /// What is added to the file's addresses.
+    bias: u64,
+    of: Arc<Known>,
+}
+
+/// Files by their paths; `None` for one that says nothing.
+type Files = HashMap<String, Option<Arc<Known>>>;
+
+/// Functions of a program.
+#[derive(Debug, Default)]
+pub struct Functions {
+    wrappers: Vec<String>,
+    state: Mutex<(Vec<Piece>, Files)>,
+}
+
+impl Functions {
+    /// None yet; functions of these names ask for memory too.
+    #[must_use]
+    pub fn new(wrappers: &[String]) -> Self {
+        Self { wrappers: wrappers.to_vec(), state: Mutex::default() }
+    }
+
+    /// Where the function begins that has code at an address, and what it asks for if it begins right there.
+    pub fn at(&self, address: u64) -> (u64, Option<Asks>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (pieces, files) = &mut *state;
+        if CHANGED.swap(false, Ordering::AcqRel) {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+            *pieces = maps.lines().filter_map(|line| self.piece(line, files)).collect();
+        }
+        let found = pieces.iter().find(|piece| (piece.start..piece.end).contains(&address));
+        let Some(piece) = found else { return (address & !(PIECE - 1), None) };
+        let own = address.wrapping_sub(piece.bias);
+        let functions = &piece.of.elf.functions;
+        let start = match functions.partition_point(|start| *start <= own).checked_sub(1) {
+            Some(at) => functions[at].wrapping_add(piece.bias),
+            None => piece.start,
+        };
+        let asks = piece.of.asks.binary_search_by_key(&own, |(at, _)| *at).ok();
+        (start, asks.map(|at| piece.of.asks[at].1))
+    }
+
+    /// Whether a file that has functions is mapped at an address.
+    #[must_use]
+    pub fn holds(&self, address: u64) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0.iter().any(|piece| (piece.start..piece.end).contains(&address))
+    }
+
+    /// A line of /proc/self/maps, if a file with functions stands in it.
+    fn piece(&self, line: &str, files: &mut Files) -> Option<Piece> {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        let (start, end, offset) = (hex(start)?, hex(end)?, hex(words.nth(1)?)?);
+        let path = words.nth(2).filter(|path| path.starts_with('/'))?;
+        let read = || {
+            let elf = Elf::read(&std::fs::read(path).ok()?)?;
+            Some(Arc::new(self.known(elf)))
+        };
+        let of = files.entry(path.to_owned()).or_insert_with(read).clone()?;
+        let bias = of.elf.bias(start, offset)?;
+        Some(Piece { start, end, bias, of })
+    }
+
+    fn known(&self, elf: Elf) -> Known {
+        let functions = elf.symbols.iter().filter(|symbol| symbol.function);
+        let asks = functions.filter_map(|symbol| {
+            let wraps = || self.wrappers.contains(&symbol.name).then_some(Asks::Elsewhere);
+            Some((symbol.address, Asks::by_name(&symbol.name).or_else(wraps)?))
+        });
+        let asks: BTreeSet<(u64, Asks)> = asks.collect();
+        Known { elf, asks: asks.into_iter().collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // This very program, as the system mapped it.
+    #[test]
+    fn functions_of_what_runs_are_found() {
+        let functions = Functions::new(&[]);
+        let own = functions_of_what_runs_are_found as *const () as u64;
+        let (start, asks) = functions.at(own + 1);
+        assert!(start <= own + 1 && own + 1 - start < PIECE && asks.is_none(), "{start:#x}");
+        assert_eq!(functions.at(own), functions.at(start));
+        let malloc = libc::malloc as *const () as u64;
+        assert_eq!(functions.at(malloc), (malloc, Some(Asks::First)));
+        assert!(functions.holds(own) && !functions.holds(8));
+        assert_eq!(functions.at(PIECE + 5), (PIECE, None));
+    }
+}

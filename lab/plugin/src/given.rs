@@ -1,0 +1,374 @@
+//! Memory that a program is given, and who asked for it: calls of malloc(3) and its like, seen where code of theirs begins and
+//! where it returns to.
+//!
+//! The plugin interface of QEMU 7.2 has no registers. QEMU exports the function that its debugger's stub reads them with
+//! (target/i386/gdbstub.c), and at the first instruction of a block none is on its way elsewhere. What is read on the stack
+//! counts only if code lies there.
+
+use std::collections::HashSet;
+use std::ffi::{c_int, c_void};
+use std::sync::{PoisonError, RwLock};
+
+use crate::calls::symbol;
+
+/// How a function is asked for memory (System V ABI for x86-64: rdi, rsi, rdx; the result in rax).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Asks {
+    /// The first argument tells how many bytes.
+    First,
+    /// The second does.
+    Second,
+    /// The first times the second.
+    Product,
+    /// The second times the third.
+    SecondProduct,
+    /// The third does, and the result goes to where the first points.
+    Pointer,
+    /// It asks another function, for its own caller.
+    Elsewhere,
+}
+
+impl Asks {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 6] = [
+        Asks::First,
+        Asks::Second,
+        Asks::Product,
+        Asks::SecondProduct,
+        Asks::Pointer,
+        Asks::Elsewhere,
+    ];
+
+    /// By the name of the function: malloc(3), posix_memalign(3), operator new; and functions around them whose callers are who
+    /// asks: those of gnulib, GLib, CPython and strdup(3).
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "malloc" | "valloc" | "pvalloc" => Asks::First,
+            "realloc" | "memalign" | "aligned_alloc" => Asks::Second,
+            "calloc" => Asks::Product,
+            "reallocarray" => Asks::SecondProduct,
+            "posix_memalign" => Asks::Pointer,
+            "strdup" | "__strdup" | "strndup" | "__strndup" => Asks::Elsewhere,
+            "xmalloc" | "xcalloc" | "xzalloc" | "xrealloc" | "xnmalloc" | "xnrealloc"
+            | "xmemdup" | "xstrdup" | "x2realloc" | "x2nrealloc" | "ximalloc" | "xinmalloc"
+            | "xpalloc" => Asks::Elsewhere,
+            "g_malloc" | "g_malloc0" | "g_malloc_n" | "g_malloc0_n" | "g_realloc"
+            | "g_realloc_n" | "g_try_malloc" | "g_strdup" | "g_slice_alloc" => Asks::Elsewhere,
+            "PyMem_Malloc" | "PyMem_Calloc" | "PyMem_Realloc" | "PyMem_RawMalloc"
+            | "PyMem_RawCalloc" | "PyMem_RawRealloc" | "PyObject_Malloc" | "PyObject_Calloc"
+            | "PyObject_Realloc" => Asks::Elsewhere,
+            // operator new, and new[]: Itanium C++ ABI, section 5.1.
+            _ if name.starts_with("_Znwm") || name.starts_with("_Znam") => Asks::First,
+            _ => return None,
+        })
+    }
+}
+
+/// A call that has not returned.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    asks: Asks,
+    /// The stack when it began: its first word is where it returns to.
+    stack: u64,
+    site: u64,
+    bytes: u64,
+    /// Where the result goes, if not to rax.
+    pointer: u64,
+    /// A call within it was told already.
+    told: bool,
+}
+
+/// Memory that was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// Its first byte.
+    pub start: u64,
+    /// How many.
+    pub bytes: u64,
+    /// Where the outermost call returns to.
+    pub site: u64,
+}
+
+/// Calls of a thread, one within another.
+#[derive(Debug, Default)]
+pub struct Open(Vec<Call>);
+
+/// Deeper than that nobody asks for memory: what is there was left by a jump.
+const DEEPEST: usize = 64;
+
+impl Open {
+    /// A call begins; `registers` are rdi, rsi, rdx.
+    fn begin(&mut self, asks: Asks, stack: u64, site: u64, registers: [u64; 3]) {
+        let [first, second, third] = registers;
+        // A call that goes on as another has its stack and returns where it would have; one that was left by a jump, or whose
+        // return was not seen, has a place below.
+        let goes_on = |call: &Call| call.stack == stack && call.site == site && call.asks != asks;
+        while self.0.last().is_some_and(|call| call.stack <= stack && !goes_on(call)) {
+            self.0.pop();
+        }
+        let (bytes, pointer) = match asks {
+            Asks::First => (first, 0),
+            Asks::Second => (second, 0),
+            Asks::Product => (first.saturating_mul(second), 0),
+            Asks::SecondProduct => (second.saturating_mul(third), 0),
+            Asks::Pointer => (third, first),
+            Asks::Elsewhere => (0, 0),
+        };
+        if self.0.len() < DEEPEST {
+            self.0.push(Call { asks, stack, site, bytes, pointer, told: false });
+        }
+    }
+
+    /// Code goes on at `site` with that stack: what was given, and where its address stands if not in rax.
+    fn end(
+        &mut self,
+        site: u64,
+        stack: u64,
+        rax: u64,
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> Option<Given> {
+        let mut found = None;
+        // Calls that went on as others return together.
+        while let Some(call) = self.0.pop_if(|call| call.site == site && call.stack + 8 == stack) {
+            if call.told || call.asks == Asks::Elsewhere || found.is_some() {
+                continue;
+            }
+            let start = match call.asks {
+                Asks::Pointer if rax == 0 => read(call.pointer).unwrap_or(0),
+                Asks::Pointer => 0,
+                _ => rax,
+            };
+            let site = self.0.first().map_or(call.site, |outer| outer.site);
+            found = (start != 0).then_some(Given { start, bytes: call.bytes, site });
+        }
+        if found.is_some() {
+            self.0.iter_mut().for_each(|call| call.told = true);
+        }
+        found
+    }
+}
+
+type GetCpu = unsafe extern "C" fn(c_int) -> *mut c_void;
+type OnCpu = unsafe extern "C" fn(*mut c_void);
+type ReadRegister = unsafe extern "C" fn(*mut c_void, *mut Bytes, c_int) -> c_int;
+type NewBytes = unsafe extern "C" fn() -> *mut Bytes;
+type SetBytes = unsafe extern "C" fn(*mut Bytes, u32) -> *mut Bytes;
+
+/// `GByteArray` of GLib.
+#[repr(C)]
+struct Bytes {
+    data: *const u8,
+    length: u32,
+}
+
+/// Numbers of registers towards a debugger: gdb's org.gnu.gdb.i386.core.
+const RAX: c_int = 0;
+const RDX: c_int = 3;
+const RSI: c_int = 4;
+const RDI: c_int = 5;
+const RSP: c_int = 7;
+
+/// A function of QEMU's or of GLib's, which QEMU links.
+///
+/// # Safety
+/// `F` is the type that its header declares.
+unsafe fn function<F: Copy>(name: &str) -> Result<F, String> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    let found = symbol(name)?;
+    // SAFETY: a pointer to a function of that type, as the caller promises.
+    Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
+}
+
+/// Registers of a program's threads, and its memory.
+#[derive(Debug)]
+pub struct Registers {
+    get_cpu: GetCpu,
+    forget_code: OnCpu,
+    read: ReadRegister,
+    new: NewBytes,
+    set: SetBytes,
+    /// Where QEMU keeps what it adds to the program's addresses, which it chooses when it loads the program.
+    base: usize,
+    /// Where calls return to, and where blocks began.
+    places: RwLock<[HashSet<u64>; 2]>,
+}
+
+impl Registers {
+    /// Finds what reads them.
+    ///
+    /// # Errors
+    /// The name of a function that is missing.
+    pub fn find() -> Result<Self, String> {
+        // SAFETY: types as in include/hw/core/cpu.h, include/exec/exec-all.h, target/i386/cpu.h and include/exec/cpu-all.h of
+        // QEMU, and glib/garray.h.
+        unsafe {
+            Ok(Self {
+                get_cpu: function("qemu_get_cpu")?,
+                forget_code: function("tb_flush")?,
+                read: function("x86_cpu_gdb_read_register")?,
+                new: function("g_byte_array_new")?,
+                set: function("g_byte_array_set_size")?,
+                base: symbol("guest_base")?.expose_provenance(),
+                places: RwLock::default(),
+            })
+        }
+    }
+
+    /// Whether the program's addresses are this process's own.
+    #[must_use]
+    pub fn are_plain(&self) -> bool {
+        self.base() == 0
+    }
+
+    fn base(&self) -> u64 {
+        // SAFETY: a variable of QEMU's, of a word (include/exec/cpu-all.h, `extern uintptr_t guest_base`), that is not written once
+        // the program runs.
+        unsafe { *std::ptr::with_exposed_provenance::<u64>(self.base) }
+    }
+
+    /// A block begins there; whether a call returns to it.
+    pub fn begins(&self, block: u64) -> bool {
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        places[1].insert(block);
+        places[0].contains(&block)
+    }
+
+    /// Reads registers of a thread; within a callback at the first instruction of a block.
+    fn of<const N: usize>(&self, cpu: u32, numbers: [c_int; N]) -> Option<[u64; N]> {
+        // SAFETY: the thread that runs now is in QEMU's list; the array is made and given back here.
+        unsafe {
+            let object = (self.get_cpu)(cpu as c_int);
+            if object.is_null() {
+                return None;
+            }
+            thread_local! { static ROOM: std::cell::Cell<*mut Bytes> = const { std::cell::Cell::new(std::ptr::null_mut()) } }
+            let room = ROOM.with(|room| {
+                if room.get().is_null() {
+                    room.set((self.new)());
+                }
+                room.get()
+            });
+            let mut values = [0; N];
+            for (value, number) in values.iter_mut().zip(numbers) {
+                (self.set)(room, 0);
+                if (self.read)(object, room, number) != 8 || (*room).length != 8 {
+                    return None;
+                }
+                *value = (*room).data.cast::<u64>().read_unaligned();
+            }
+            Some(values)
+        }
+    }
+
+    /// A word of the program's memory, if there is any.
+    fn word(&self, address: u64) -> Option<u64> {
+        let mut value = 0u64;
+        let local = libc::iovec { iov_base: (&raw mut value).cast(), iov_len: 8 };
+        let there = std::ptr::without_provenance_mut(address.wrapping_add(self.base()) as usize);
+        let remote = libc::iovec { iov_base: there, iov_len: 8 };
+        // SAFETY: the kernel checks the address, which is why it is asked.
+        let got = unsafe {
+            libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+        };
+        (got == 8).then_some(value)
+    }
+
+    /// A function that asks for memory begins. `is_code` tells whether code lies at an address.
+    pub fn asked(
+        &self,
+        open: &mut Open,
+        cpu: u32,
+        asks: Asks,
+        is_code: impl Fn(u64) -> bool,
+    ) -> Option<()> {
+        let [stack, first, second, third] = self.of(cpu, [RSP, RDI, RSI, RDX])?;
+        let site = self.word(stack).filter(|site| is_code(*site))?;
+        open.begin(asks, stack, site, [first, second, third]);
+        let known = |places: &[HashSet<u64>; 2]| places[0].contains(&site);
+        if known(&self.places.read().unwrap_or_else(PoisonError::into_inner)) {
+            return Some(());
+        }
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        places[0].insert(site);
+        if places[1].contains(&site) {
+            drop(places);
+            // SAFETY: accel/tcg/translate-all.c, tb_flush, waits for a moment when no thread runs; the block is made anew then, with
+            // its callback.
+            unsafe { (self.forget_code)((self.get_cpu)(cpu as c_int)) }
+        }
+        Some(())
+    }
+
+    /// A call returns to a place: what was given by it.
+    pub fn returned(&self, open: &mut Open, cpu: u32, site: u64) -> Option<Given> {
+        if open.0.is_empty() {
+            return None;
+        }
+        let [stack, rax] = self.of(cpu, [RSP, RAX])?;
+        open.end(site, stack, rax, |address| self.word(address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: fn(u64) -> Option<u64> = |_| None;
+
+    #[test]
+    fn the_outermost_caller_is_who_asked() {
+        let mut open = Open::default();
+        // xmalloc, called from 0x11, calls malloc, which returns to 0x22.
+        open.begin(Asks::Elsewhere, 1000, 0x11, [0; 3]);
+        open.begin(Asks::First, 900, 0x22, [64, 0, 0]);
+        assert_eq!(open.end(0x22, 900, 7, NONE), None, "that is not its stack");
+        assert_eq!(open.end(0x22, 908, 7, NONE), Some(Given { start: 7, bytes: 64, site: 0x11 }));
+        assert_eq!(open.end(0x11, 1008, 7, NONE), None, "it was told");
+        assert!(open.0.is_empty());
+    }
+
+    // realloc(0, n) goes on as malloc(n): same stack, same return.
+    #[test]
+    fn a_call_that_goes_on_as_another_is_told_once() {
+        let mut open = Open::default();
+        open.begin(Asks::Second, 1000, 0x11, [0, 32, 0]);
+        open.begin(Asks::First, 1000, 0x11, [32, 0, 0]);
+        assert_eq!(open.end(0x11, 1008, 7, NONE), Some(Given { start: 7, bytes: 32, site: 0x11 }));
+        assert!(open.0.is_empty());
+    }
+
+    #[test]
+    fn calls_that_were_left_are_forgotten() {
+        let mut open = Open::default();
+        open.begin(Asks::First, 900, 0x22, [8, 0, 0]);
+        // The same again: its return was not seen. Then one further up: it was left by longjmp(3).
+        open.begin(Asks::First, 900, 0x22, [16, 0, 0]);
+        open.begin(Asks::Product, 1000, 0x33, [4, 6, 0]);
+        assert_eq!(open.end(0x33, 1008, 7, NONE), Some(Given { start: 7, bytes: 24, site: 0x33 }));
+        assert!(open.0.is_empty());
+        open.begin(Asks::First, 900, 0x22, [8, 0, 0]);
+        assert_eq!(open.end(0x22, 908, 0, NONE), None, "there was no memory");
+    }
+
+    #[test]
+    fn results_may_go_through_a_pointer() {
+        let mut open = Open::default();
+        let read = |address| (address == 500).then_some(0x4000);
+        open.begin(Asks::Pointer, 900, 0x22, [500, 64, 4096]);
+        assert_eq!(
+            open.end(0x22, 908, 0, read),
+            Some(Given { start: 0x4000, bytes: 4096, site: 0x22 })
+        );
+        open.begin(Asks::Pointer, 900, 0x22, [500, 64, 4096]);
+        assert_eq!(open.end(0x22, 908, 12, read), None, "ENOMEM");
+    }
+
+    #[test]
+    fn functions_that_ask_are_known_by_name() {
+        assert_eq!(Asks::by_name("calloc"), Some(Asks::Product));
+        assert_eq!(Asks::by_name("_ZnwmSt11align_val_t"), Some(Asks::First));
+        assert_eq!(Asks::by_name("free"), None);
+        assert!(Asks::ALL.iter().enumerate().all(|(number, asks)| *asks as usize == number));
+    }
+}
