@@ -132,6 +132,7 @@ impl<B: BusObserver> Below<'_, B> {
     ) -> (u64, Option<u8>) {
         let physical = pending.spot.address;
         if who.past.takes(physical, pending.stores) {
+            let physical = who.past.on_bus(physical);
             if !pending.stores {
                 // Uncached: one after another (Intel SDM volume 3, section 12.3, strong uncacheable).
                 let served = self.memory.read::<CLOCK>(cpu.time, physical, self.at);

@@ -122,7 +122,6 @@ impl Os {
         let hardware = &setup.hardware;
         let bits = hardware.processor.physical_bits;
         let mut frames = Frames::new(&hardware.tiers, &setup.watermarks());
-        frames.reserve(1 << (bits - 1 - 12));
         if frames.end() << 12 > 1 << (bits - 1) {
             return Err(Error::new(
                 ErrorKind::Usage,
@@ -141,14 +140,12 @@ impl Os {
         }
         let mut asids = super::slots::Slots::new(Asid::COUNT.into());
         let _ = asids.take();
+        let levels = hardware.translation.levels;
+        let tables = Tables::new(levels, bits, setup.uncached_tables, setup.watch_tables);
+        frames.reserve(tables.first_reserved());
         Ok(Self {
             frames,
-            tables: Tables::new(
-                hardware.translation.levels,
-                bits,
-                setup.uncached_tables,
-                setup.watch_tables,
-            ),
+            tables,
             spaces: Vec::new(),
             pages: Pages::default(),
             events: Log::default(),
@@ -527,8 +524,8 @@ impl Os {
         let frame = (entry & FRAME_MASK) >> 12;
         let tier = self.frames.tier_of(frame);
         self.space_mut(id).resident[usize::from(tier.0)] -= size.bytes() >> 12;
-        if self.tables.is_uncached(frame << 12) {
-            return self.tables.free_data(frame << 12);
+        if self.tables.is_data(frame) {
+            return self.tables.free_data(frame);
         }
         self.unused.free(frame, size);
         self.frames.give(frame, size);
@@ -546,9 +543,9 @@ impl Os {
 
     /// What of a space is not as it is for others below translation: whether its walks are trapped, and what lies past the caches.
     #[inline]
-    pub(super) fn beside_caches(&self, space: SpaceId) -> (bool, Window) {
+    pub(super) fn beside_caches(&self, space: SpaceId) -> (bool, (Window, u64)) {
         let space = &self.spaces[space.0 as usize];
-        let region = if space.watched { self.tables.region() } else { Window::default() };
+        let region = if space.watched { self.tables.data() } else { Default::default() };
         (space.trapped, region)
     }
 
@@ -767,8 +764,8 @@ impl Os {
             let address = self.tables.reach(hole.root, page, size.level(), hole.uncached)?;
             self.charge_tables();
             let Some(address) = address else {
-                match self.tables.is_uncached(frame << 12) {
-                    true => self.tables.free_data(frame << 12),
+                match self.tables.is_data(frame) {
+                    true => self.tables.free_data(frame),
                     false => self.frames.give(frame, size),
                 }
                 return Ok(Err(Denied::OutOfMemory));

@@ -79,6 +79,17 @@ pub(super) struct Tables {
     pub(super) watch: Option<Box<Watch>>,
 }
 
+/// Entries keep frame numbers of 32 bits, and the uncached region lies beyond: its pages of data bear the last of these numbers, which
+/// no memory has, counted from the region's first page on.
+const DATA: u64 = (1 << 32) - DATA_PAGES;
+/// Pages of the region that data may lie in.
+const DATA_PAGES: u64 = 1 << 20;
+
+/// The frame that an entry means, where the region begins at `base`.
+pub(super) fn true_frame(base: u64, frame: u64) -> u64 {
+    if (DATA..1 << 32).contains(&frame) { (base >> 12) + (frame - DATA) } else { frame }
+}
+
 /// Bytes of the window of tags, at the end of physical memory.
 const TAGS: u64 = 1 << 20;
 
@@ -157,21 +168,39 @@ impl Tables {
         Some(slot)
     }
 
-    /// A page of data in the uncached region: its frame; none if the region is full.
+    /// A page of data in the uncached region: its frame, as entries have it; none if the region is full.
     pub(super) fn new_data(&mut self, root: Root) -> Option<u64> {
         let Some(slot) = self.uncached.take() else {
             self.overflowed += 1;
             return None;
         };
+        let page = u64::from(slot) * 2 + 1;
+        if page >= DATA_PAGES {
+            self.uncached.give(slot);
+            self.overflowed += 1;
+            return None;
+        }
         if let Some(watch) = &mut self.watch {
             watch.taken_for_data(slot, root);
         }
-        Some((self.leaf_base >> 12) + u64::from(slot) * 2 + 1)
+        Some(DATA + page)
     }
 
-    /// Gives such a page back.
-    pub(super) fn free_data(&mut self, address: u64) {
-        let slot = ((address - self.leaf_base) >> 13) as u32;
+    /// Whether a frame is one of data in the uncached region.
+    #[inline(always)]
+    pub(super) fn is_data(&self, frame: u64) -> bool {
+        self.uncached_count > 0 && frame >= DATA
+    }
+
+    /// Where data of the uncached region lie by the addresses that entries give, and what is to be added for those on the bus.
+    pub(super) fn data(&self) -> (Window, u64) {
+        let start = DATA << 12;
+        (Window { start, bytes: DATA_PAGES << 12 }, self.leaf_base.wrapping_sub(start))
+    }
+
+    /// Gives a page of data back.
+    pub(super) fn free_data(&mut self, frame: u64) {
+        let slot = ((frame - DATA) / 2) as u32;
         self.uncached.give(slot);
         if let Some(watch) = &mut self.watch {
             watch.given(slot);
@@ -226,6 +255,11 @@ impl Tables {
         let Some(slot) = reserved.or_else(|| cached(&mut self.cached)) else { return Ok(None) };
         self.leaves.reach(slot as usize + 1)?;
         Ok(Some(self.leaf_base + (u64::from(slot) << 12)))
+    }
+
+    /// The first frame that no memory has, if data may lie in the uncached region.
+    pub(super) fn first_reserved(&self) -> u64 {
+        if self.uncached_count > 0 { DATA } else { u64::MAX }
     }
 
     /// Gives a table back; nothing may point to it any more.

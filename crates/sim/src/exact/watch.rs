@@ -122,7 +122,7 @@ impl Watch {
             level: Level::new(owner.level)?,
             writable: entry & WRITABLE != 0,
             page: owner.first + (index << (9 * (owner.level - 1))),
-            frame: (entry & FRAME_MASK) >> 12,
+            frame: super::tables::true_frame(base, (entry & FRAME_MASK) >> 12),
             entry: address,
             reads: 0,
         })

@@ -105,12 +105,21 @@ pub(super) struct Past {
     stores: bool,
     /// Accesses to what lies there.
     region: Region,
+    /// What is added to such an address on the bus.
+    shift: u64,
 }
 
 impl Past {
     /// All stores or none, and chosen structures in the uncached region, if there are any.
-    pub(super) fn new(stores: bool, region: Region) -> Self {
-        Self { any: stores || region.bytes > 0, stores, region }
+    pub(super) fn new(stores: bool, (region, shift): (Region, u64)) -> Self {
+        Self { any: stores || region.bytes > 0, stores, region, shift }
+    }
+
+    /// The address that the bus has for one that goes past the caches.
+    #[inline(always)]
+    pub(super) fn on_bus(&self, physical: u64) -> u64 {
+        let shift = if self.region.holds(physical) { self.shift } else { 0 };
+        physical.wrapping_add(shift)
     }
 
     #[inline(always)]
