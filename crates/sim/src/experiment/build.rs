@@ -159,7 +159,7 @@ impl File {
                 pages: table.pages.unwrap_or(PageSize::K4),
                 placement,
                 overlap: table.simulation.overlap,
-                non_temporal: table.non_temporal,
+                non_temporal: table.non_temporal || process.non_temporal,
                 uncached_tables: table.simulation.uncached_tables,
                 watched: table.simulation.watched.clone(),
                 trapped: table.simulation.trapped,

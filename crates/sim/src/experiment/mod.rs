@@ -43,7 +43,7 @@
 //! populate = true               # all pages are there before it starts, old and clean
 //! written = false               # it wrote to all of them, too: young and dirty
 //! repeats = true                # its phases come again and again
-//! non-temporal = false          # its stores go past the caches
+//! non-temporal = false          # its stores go past the caches; those of a workload that says so always do
 //! simulation = { overlap = 1, uncached-tables = false, watched = [], trapped = false }
 //!
 //! [simulation]

@@ -546,7 +546,8 @@ most = 1.0
     fn the_neighbour_is_counted_to_the_line_and_held() {
         let planned = Planned::parse("small", SMALL).unwrap_or_else(|error| panic!("{error}"));
         let free = came(&planned, Regime::Free);
-        assert_eq!((free.off, free.cpu), (Some(0.0), None));
+        // What a thread is about to store is among its stores: some hundreds, of tens of millions in 300 ms.
+        assert!(free.off.is_some_and(|off| off < 1e-4) && free.cpu.is_none(), "{free:?}");
         let cap = f64::from(256 << 20);
         assert!(free.stores.is_some_and(|bytes| bytes > 4.0 * cap), "{free:?}");
         let held = came(&planned, Regime::Notified);
