@@ -20,8 +20,9 @@ use crate::topology::Topology;
 /// no reason to panic at boot (check_timer() in arch/x86/kernel/apic/io_apic.c).
 const CMDLINE: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic rcupdate.rcu_cpu_stall_timeout=60 watchdog_thresh=60 tsc=reliable no_timer_check";
 
-/// The processor. `rep movsb` is not faster than other copies here. Interrupted right after `cmpxchg16b`, a guest has
-/// saved EFLAGS that were another instruction's operand (QEMU 7.2): of some the `iret` is a double fault.
+/// The processor. A plugin sees each byte of a `rep movsb`, so the kernel is to copy otherwise. Interrupted before flags
+/// are set again, a guest saves as `cmpxchg16b`'s EFLAGS what was another instruction's operand (QEMU 7.2), and from
+/// some of these no `iret` returns.
 const CPU: &str = "max,-erms,-cx16";
 
 /// What to start.
