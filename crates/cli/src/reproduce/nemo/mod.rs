@@ -79,6 +79,17 @@ struct Case {
     set: Vec<String>,
 }
 
+impl Case {
+    /// The experiment `name`, whose text without its claims is `alone`, in this case.
+    ///
+    /// # Errors
+    /// A change that makes no sense, or an experiment that does not.
+    fn experiment(&self, name: &str, alone: &str) -> Result<Experiment> {
+        let changes: Vec<Change> = self.set.iter().filter_map(|set| change(set)).collect();
+        Experiment::changed(name, alone, &changes, read_workload)
+    }
+}
+
 /// A claim of the article about a policy.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -275,8 +286,7 @@ impl Planned {
         let alone = claims::alone(text)?;
         let cases = if case.is_empty() { vec![Case::default()] } else { case };
         let stage = |case: Case| -> Result<Stage> {
-            let changes: Vec<Change> = case.set.iter().filter_map(|set| change(set)).collect();
-            let experiment = Experiment::changed(name, &alone, &changes, read_workload)?;
+            let experiment = case.experiment(name, &alone)?;
             let contestants = contestants(&experiment, &[])?;
             Ok(Stage { case, experiment, contestants })
         };
