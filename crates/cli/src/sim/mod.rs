@@ -106,7 +106,11 @@ pub struct Otherwise {
     pub changes: Vec<Change>,
 }
 
-fn change(text: &str) -> Result<Change, String> {
+/// Reads `KEY=VALUE`.
+///
+/// # Errors
+/// What it should be like, if it has no `=` or nothing before it.
+pub(crate) fn change(text: &str) -> Result<Change, String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => {
             Ok(Change { key: key.into(), value: value.into() })

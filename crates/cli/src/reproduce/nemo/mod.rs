@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Deserialize;
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_policies::memtis::CANDIDATES;
-use tierscope_sim::experiment::{Change, Experiment, File, read};
+use tierscope_sim::experiment::{Experiment, File, read};
 
 use super::claims::{self, Told};
 use super::verdict::{Bounds, Judgement, Verdict};
+use crate::sim::change;
 use crate::sim::tier::contestant::{Contestant, contestants};
 use crate::sim::tier::outcome::{Notes, Outcome, Row};
 use crate::units::show_bytes;
@@ -85,7 +86,11 @@ impl Case {
     /// # Errors
     /// A change that makes no sense, or an experiment that does not.
     fn experiment(&self, name: &str, alone: &str) -> Result<Experiment> {
-        let changes: Vec<Change> = self.set.iter().filter_map(|set| change(set)).collect();
+        let changes = self.set.iter().map(|set| change(set)).collect::<Result<Vec<_>, _>>();
+        let changes = changes.map_err(|what| {
+            let place = format!("experiment {name}, case {}", self.name);
+            Error::new(ErrorKind::Data, place).cause(what)
+        })?;
         Experiment::changed(name, alone, &changes, read_workload)
     }
 }
@@ -322,12 +327,6 @@ impl Planned {
     }
 }
 
-/// `key=value`.
-fn change(set: &str) -> Option<Change> {
-    let (key, value) = set.split_once('=')?;
-    Some(Change { key: key.into(), value: value.into() })
-}
-
 /// Whether a name is one of ours, or all of them.
 pub(super) fn knows(name: &str) -> bool {
     name == GROUP || ALL.iter().any(|(known, _)| is(name, known))
@@ -526,6 +525,15 @@ mod tests {
         assert!(all.iter().all(|any| claims(any) > 0));
         assert!(knows("nemo-flexkvs") && knows("nemo") && !knows("flexkvs"));
         assert!(experiment_text("nemo-silo").is_some_and(|text| !text.contains("claim")));
+    }
+
+    #[test]
+    fn a_change_without_a_value_is_refused() {
+        let alone = experiment_text("nemo-flexkvs-rates").expect("it is one of ours");
+        let case = |set: &str| Case { name: "fast".into(), set: vec![set.into()] };
+        assert!(case("seed=8").experiment("x", &alone).is_ok());
+        let told = case("seed").experiment("x", &alone).map(drop).expect_err("it has no value");
+        assert!(told.to_string().contains("case fast"), "{told}");
     }
 
     fn row(end_seconds: f64, rate: f64) -> Row {
