@@ -359,26 +359,7 @@ mod tests {
     }
 
     fn outcome(policy: &str, rate: f64) -> Outcome {
-        Outcome {
-            policy: policy.into(),
-            settings: Vec::new(),
-            instrument: "none".into(),
-            ended: "deadline",
-            seconds: 10.0,
-            unit: "requests".into(),
-            operations: 0,
-            operations_per_second: rate,
-            fast_tier_share: None,
-            latency: None,
-            access_latency: None,
-            moves: Default::default(),
-            cpu: Default::default(),
-            hint_faults: 0,
-            killed: 0,
-            wall_seconds: 0.0,
-            rows: Vec::new(),
-            notes: Vec::new(),
-        }
+        Outcome { policy: policy.into(), operations_per_second: rate, ..Outcome::default() }
     }
 
     fn claim(policy: &str, to: &str, least: f64, most: Option<f64>) -> Claim {

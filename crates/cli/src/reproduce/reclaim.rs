@@ -273,7 +273,7 @@ pub(super) fn check(path: &Path, ran: &[Ran]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::tier::outcome::Row;
+    use crate::sim::tier::outcome::{Row, Shares};
 
     #[test]
     fn every_experiment_is_whole() {
@@ -284,35 +284,15 @@ mod tests {
     }
 
     fn outcome(policy: &str, telemetry: f64, resident: u64) -> Outcome {
-        let row = |resident| Row {
-            end_seconds: 60.0,
-            operations_per_second: 0.0,
-            fast_tier_share: None,
-            promoted_bytes: 0,
-            demoted_bytes: 0,
-            reaccessed_bytes: None,
-            resident_bytes: Some(resident),
-            refaulted_bytes: Some(0),
-        };
+        let row = |bytes| Row { end_seconds: 60.0, resident_bytes: Some(bytes), ..Row::default() };
         Outcome {
             policy: policy.into(),
             settings: vec![("interval".into(), "60s".into())],
-            instrument: "none".into(),
-            ended: "deadline",
             seconds: 120.0,
-            unit: "requests".into(),
-            operations: 0,
             operations_per_second: 1.0,
-            fast_tier_share: None,
-            latency: None,
-            access_latency: None,
-            moves: Default::default(),
-            cpu: crate::sim::tier::outcome::Shares { telemetry, ..Default::default() },
-            hint_faults: 0,
-            killed: 0,
-            wall_seconds: 0.0,
+            cpu: Shares { telemetry, ..Shares::default() },
             rows: vec![row(resident), row(resident / 2)],
-            notes: Vec::new(),
+            ..Outcome::default()
         }
     }
 

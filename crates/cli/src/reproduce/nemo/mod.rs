@@ -537,16 +537,7 @@ mod tests {
     }
 
     fn row(end_seconds: f64, rate: f64) -> Row {
-        Row {
-            end_seconds,
-            operations_per_second: rate,
-            fast_tier_share: None,
-            promoted_bytes: 0,
-            demoted_bytes: 0,
-            reaccessed_bytes: None,
-            resident_bytes: None,
-            refaulted_bytes: None,
-        }
+        Row { end_seconds, operations_per_second: rate, ..Row::default() }
     }
 
     // Rows of 10 s; the set shifts at 20, the rate falls to 50 and is back from 50 s on, but for a dent.
