@@ -329,10 +329,8 @@ pub(super) fn part(page: &str) -> &str {
 
 /// Whether the page holds a section as it would be written now.
 pub(super) fn check(path: &Path, fresh: &Section) -> Result<()> {
-    if super::read_page(path)?.contains(&fresh.text) {
-        return Ok(());
-    }
-    Err(super::stale(path, fresh.name, &format!("reproduce {}", fresh.name)))
+    let Section { name, text } = fresh;
+    super::check(path, name, text, &format!("reproduce {name}"))
 }
 
 #[cfg(test)]

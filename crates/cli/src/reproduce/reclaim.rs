@@ -263,11 +263,8 @@ pub(super) fn merged(page: &str, ran: &[Ran]) -> String {
 
 /// Whether the page holds each experiment's section as it would be written now.
 pub(super) fn check(path: &Path, ran: &[Ran]) -> Result<()> {
-    let text = super::read_page(path)?;
-    match ran.iter().find(|ran| !text.contains(&section(ran))) {
-        None => Ok(()),
-        Some(ran) => Err(super::stale(path, ran.planned.name, &format!("reproduce {GROUP}"))),
-    }
+    let command = format!("reproduce {GROUP}");
+    ran.iter().try_for_each(|ran| super::check(path, ran.planned.name, &section(ran), &command))
 }
 
 #[cfg(test)]

@@ -504,10 +504,8 @@ pub(super) fn rest() -> Result<String> {
 
 /// Whether the page holds the section as it would be written now.
 pub(super) fn check(path: &Path, section: &Section) -> Result<()> {
-    match super::read_page(path)?.contains(&section.text) {
-        true => Ok(()),
-        false => Err(super::stale(path, &section.name, &format!("reproduce {}", section.name))),
-    }
+    let Section { name, text } = section;
+    super::check(path, name, text, &format!("reproduce {name}"))
 }
 
 #[cfg(test)]
