@@ -9,15 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
 use tierscope_core::Result;
-use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
-use toml::Spanned;
 
 use super::verdict::{Judgement, Verdict};
 use super::{claims, frequencies, kinds};
-use crate::sim::tier::contestant::{Contestant, contestants};
 use crate::sim::tier::outcome::Outcome;
 use crate::units::show_bytes;
-use crate::work::read_workload;
 
 macro_rules! experiments {
     ($($path:literal as $name:literal),* $(,)?) => {
@@ -79,21 +75,12 @@ takes minutes: ratios of footprint to fast memory are kept, sizes are not. The d
 
 ";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Text {
-    experiment: File,
-    /// Where a paper asks and does not answer, there is none.
-    #[serde(default)]
-    claim: Vec<Spanned<Claim>>,
-}
-
 type Claim = claims::Claim<Figure>;
 
 /// What is measured of a policy.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
-enum Figure {
+pub(super) enum Figure {
     /// Operations a second over those of `to`.
     RateOver,
     /// The 95th percentile of latency over that of `to`.
@@ -141,27 +128,7 @@ impl Figure {
 }
 
 /// An experiment, who places memory in it, and what is claimed.
-#[derive(Clone, Debug)]
-pub(super) struct Race {
-    name: &'static str,
-    experiment: Experiment,
-    contestants: Vec<Contestant>,
-    claims: Vec<Claim>,
-}
-
-impl Race {
-    fn parse(name: &'static str, text: &str) -> Result<Self> {
-        let read: Text = read(name, text)?;
-        let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
-        let contestants = contestants(&experiment, &[])?;
-        for claim in &read.claim {
-            let told = claim.get_ref().told().check(&contestants);
-            told.map_err(|what| at_place(name, text, claim.span().start, what))?;
-        }
-        let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
-        Ok(Self { name, experiment, contestants, claims })
-    }
-}
+pub(super) type Race = claims::Planned<Figure>;
 
 /// Whether a name is one of ours, or all of them.
 pub(super) fn knows(name: &str) -> bool {

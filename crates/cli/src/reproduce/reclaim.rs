@@ -8,16 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde::Deserialize;
-use tierscope_core::Result;
-use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
-use toml::Spanned;
+use tierscope_core::{Error, ErrorKind, Result};
 
 use super::claims;
 use super::verdict::{Judgement, Verdict};
-use crate::sim::tier::contestant::{Contestant, contestants};
 use crate::sim::tier::outcome::Outcome;
 use crate::units::show_bytes;
-use crate::work::read_workload;
 
 /// Names and TOML texts.
 const ALL: &[(&str, &str)] =
@@ -35,19 +31,12 @@ these looks and of the policy's own steps, at the machine's clock.
 
 ";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Text {
-    experiment: File,
-    claim: Vec<Spanned<Claim>>,
-}
-
 type Claim = claims::Claim<Figure>;
 
 /// What is measured of a policy.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
-enum Figure {
+pub(super) enum Figure {
     /// Seconds of looking at page tables in a walk.
     ScanSeconds,
     /// Likewise, over that of `to`.
@@ -112,26 +101,15 @@ fn mean_resident(outcome: &Outcome) -> Option<f64> {
     (rows > 0).then(|| sum / f64::from(rows))
 }
 
-/// An experiment, who gives memory back in it, and what is claimed.
-#[derive(Clone, Debug)]
-pub(super) struct Planned {
-    name: &'static str,
-    experiment: Experiment,
-    contestants: Vec<Contestant>,
-    claims: Vec<Claim>,
-}
+/// An experiment, who gives memory back in it, and what is claimed: at least something.
+pub(super) type Planned = claims::Planned<Figure>;
 
-impl Planned {
-    fn parse(name: &'static str, text: &str) -> Result<Self> {
-        let read: Text = read(name, text)?;
-        let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
-        let contestants = contestants(&experiment, &[])?;
-        for claim in &read.claim {
-            let told = claim.get_ref().told().check(&contestants);
-            told.map_err(|what| at_place(name, text, claim.span().start, what))?;
-        }
-        let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
-        Ok(Self { name, experiment, contestants, claims })
+fn parse(name: &'static str, text: &str) -> Result<Planned> {
+    let planned = Planned::parse(name, text)?;
+    match planned.claims.is_empty() {
+        true => Err(Error::new(ErrorKind::Data, format!("experiment {name}"))
+            .cause("nothing is claimed of it")),
+        false => Ok(planned),
     }
 }
 
@@ -155,7 +133,7 @@ pub(crate) fn experiment_text(name: &str) -> Option<String> {
 pub(super) fn choose(names: &[String]) -> Result<Vec<Planned>> {
     let wanted = |known: &str| names.iter().any(|name| name == known || name == GROUP);
     let chosen = ALL.iter().filter(|(name, _)| wanted(name));
-    chosen.map(|(name, text)| Planned::parse(name, text)).collect()
+    chosen.map(|(name, text)| parse(name, text)).collect()
 }
 
 /// An experiment and what its policies came to.
@@ -278,6 +256,13 @@ mod tests {
         assert_eq!(all.len(), ALL.len());
         assert!(all.iter().all(|plan| !plan.claims.is_empty()));
         assert!(experiment_text("reclaim-976gb").is_some_and(|text| !text.contains("claim]")));
+    }
+
+    #[test]
+    fn an_experiment_without_claims_is_refused() {
+        let (experiment, _) = ALL[0].1.split_once("[[claim]]").expect("it has claims");
+        let error = parse("x", experiment).expect_err("it has none now");
+        assert!(error.to_string().contains("nothing is claimed"), "{error}");
     }
 
     fn outcome(policy: &str, telemetry: f64, resident: u64) -> Outcome {
