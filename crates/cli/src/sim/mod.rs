@@ -9,18 +9,16 @@ mod table;
 pub mod tier;
 mod vary;
 
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_report::write_json;
 use tierscope_sim::experiment::{Change, Experiment, Mode, read_file as experiment_text};
 
 use crate::bench::race::stop_flag;
-use crate::report::written;
+use crate::report::print_report;
 use crate::reproduce::{nemo, placement, reclaim};
 use crate::units;
 use crate::watch::{Watch, watches};
@@ -143,12 +141,7 @@ fn run_once(args: &RunArgs, line: &str) -> Result<()> {
     }
     let ran = ran?;
     let report = account::report(&experiment, ran);
-    let mut out = BufWriter::new(io::stdout().lock());
-    written(match args.json {
-        true => write_json(&report, &mut out),
-        false => table::write(&report, &mut out),
-    })?;
-    written(out.flush())
+    print_report(&report, args.json, table::write)
 }
 
 /// The experiment as it is wanted, with more changes.
