@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
+use serde::Serialize;
 use tierscope_core::{Error, ErrorKind, Result, SpaceId};
 use tierscope_record::Recording;
 use tierscope_report as reports;
@@ -117,6 +118,22 @@ pub fn write(command: &ReportCommand, screen: &Screen, out: &mut dyn Write) -> R
 pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Prints a report on stdout: as JSON, or as a table.
+///
+/// # Errors
+/// If it cannot be written.
+pub(crate) fn print_report<T: Serialize + ?Sized>(
+    report: &T,
+    json: bool,
+    table: impl FnOnce(&T, &mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    written(match json {
+        true => reports::write_json(&report, &mut out),
+        false => table(report, &mut out).and_then(|()| out.flush()),
+    })
 }
 
 /// Opens the recording. Damage at its end is told and passed over: what was committed before is

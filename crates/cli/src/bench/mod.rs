@@ -10,15 +10,13 @@ mod scan_cost;
 pub(crate) mod scenario;
 mod table;
 
-use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_report::write_json;
 
-use crate::report::written;
+use crate::report::print_report;
 use crate::watch::Watch;
 
 pub use args::{AccuracyArgs, BenchCommand, ScanCostArgs};
@@ -92,12 +90,9 @@ fn accuracy(args: &AccuracyArgs) -> Result<()> {
     if let Some(path) = &args.html {
         save(path, &chart::page(&reports))?;
     }
-    let mut out = BufWriter::new(io::stdout().lock());
-    written(match args.json {
-        true => write_json(&reports, &mut out),
-        false => reports.iter().try_for_each(|report| table::write(report, &mut out)),
-    })?;
-    written(out.flush())
+    print_report(&reports, args.json, |reports, out| {
+        reports.iter().try_for_each(|report| table::write(report, out))
+    })
 }
 
 fn scenarios(args: &AccuracyArgs) -> Result<Vec<Scenario>> {

@@ -5,7 +5,7 @@
 //! time and is left out.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +16,6 @@ use tierscope_core::{Budget, Error, ErrorKind, Policy, Result, Time};
 use tierscope_hw::Machine as Hardware;
 use tierscope_instruments::metronome::Metronome;
 use tierscope_policies::registry::{all, make};
-use tierscope_report::write_json;
 use tierscope_sim::config::Costs;
 use tierscope_sim::density::{Config, Machine, Start};
 use tierscope_workloads::generate;
@@ -25,7 +24,7 @@ use super::ScanCostArgs;
 use super::race::{side_by_side, stop_flag};
 use super::save;
 use crate::plot::{Mark, Plot};
-use crate::report::written;
+use crate::report::print_report;
 use crate::units::show_bytes;
 
 /// The hardware.
@@ -115,12 +114,7 @@ pub(super) fn run(args: &ScanCostArgs) -> Result<()> {
     if let Some(path) = &args.svg {
         save(path, &draw(&report))?;
     }
-    let mut out = BufWriter::new(io::stdout().lock());
-    written(match args.json {
-        true => write_json(&report, &mut out),
-        false => table(&report, &mut out),
-    })?;
-    written(out.flush())
+    print_report(&report, args.json, table)
 }
 
 fn check(args: &ScanCostArgs) -> Result<()> {

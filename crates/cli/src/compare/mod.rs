@@ -4,15 +4,12 @@ mod chart;
 mod study;
 mod text;
 
-use std::io::{self, BufWriter, Write};
-
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_record::Recording;
-use tierscope_report::write_json;
 use tierscope_workloads::truth_dir::TruthDir;
 
 use crate::args::CompareArgs;
-use crate::report::written;
+use crate::report::print_report;
 
 pub use study::{Comparison, Detection, Figures, Row, Shares, study};
 
@@ -37,10 +34,5 @@ pub fn run(args: &CompareArgs) -> Result<()> {
                 .remedy("choose a file that you may write to")
         })?;
     }
-    let mut out = BufWriter::new(io::stdout().lock());
-    written(match args.json {
-        true => write_json(&comparison, &mut out),
-        false => text::write(&comparison, &mut out),
-    })?;
-    written(out.flush())
+    print_report(&comparison, args.json, text::write)
 }

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_sim::experiment::Experiment;
+use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
+use toml::Spanned;
 
 use super::verdict::{Bounds, Judgement, Verdict};
 use crate::bench::race::side_by_side;
-use crate::sim::tier::contestant::Contestant;
+use crate::sim::tier::contestant::{Contestant, contestants};
 use crate::sim::tier::outcome::{Outcome, place};
+use crate::work::read_workload;
 
 /// Head of a table of claims.
 pub(super) const TABLE: &str =
@@ -152,6 +155,43 @@ impl Told<'_> {
             judgement.ours.map_or("none".into(), |ours| format!("{ours:.3}")),
             judgement.verdict.name(),
         );
+    }
+}
+
+/// An experiment, whose policies run side by side, and what is claimed of them.
+#[derive(Clone, Debug)]
+pub(super) struct Planned<F> {
+    pub(super) name: &'static str,
+    pub(super) experiment: Experiment,
+    pub(super) contestants: Vec<Contestant>,
+    /// None where a paper asks and does not answer.
+    pub(super) claims: Vec<Claim<F>>,
+}
+
+/// The file of a [`Planned`].
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "F: DeserializeOwned"))]
+struct Text<F> {
+    experiment: File,
+    #[serde(default)]
+    claim: Vec<Spanned<Claim<F>>>,
+}
+
+impl<F: Figure + DeserializeOwned> Planned<F> {
+    /// Reads an experiment and its claims.
+    ///
+    /// # Errors
+    /// An experiment that makes no sense; a claim about nobody, or one that cannot be judged: where it stands.
+    pub(super) fn parse(name: &'static str, text: &str) -> Result<Self> {
+        let read: Text<F> = read(name, text)?;
+        let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
+        let contestants = contestants(&experiment, &[])?;
+        for claim in &read.claim {
+            let told = claim.get_ref().told().check(&contestants);
+            told.map_err(|what| at_place(name, text, claim.span().start, what))?;
+        }
+        let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
+        Ok(Self { name, experiment, contestants, claims })
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) mod reclaim;
 mod sensitivity;
 mod verdict;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use clap::Args;
@@ -169,7 +169,11 @@ pub fn run(args: &ReproduceArgs) -> Result<()> {
     let mut outcomes = outcomes.into_iter().flatten();
     let ran: Vec<Ran> = planned.into_iter().map(|plan| plan.finish(&mut outcomes)).collect();
     if let Some(path) = &args.check {
-        return check(path, &ran);
+        return ran.iter().try_for_each(|ran| {
+            let name = &ran.experiment.scenario.name;
+            check(path, name, &page::section(ran), "reproduce")?;
+            check(path, name, &page::sensitivity(ran), "reproduce")
+        });
     }
     let page = page::page(&ran)?;
     match &args.output {
@@ -248,29 +252,40 @@ fn stopped() -> Error {
         .remedy("name the experiments to run, to run fewer")
 }
 
-fn read_page(path: &std::path::Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|error| {
-        Error::new(ErrorKind::Io, format!("cannot read {}", path.display()))
+/// Whether the page holds the section on `name` as it would be written now; `command` writes it anew.
+///
+/// # Errors
+/// [`ErrorKind::Data`] if it does not; a page that cannot be read.
+fn check(path: &Path, name: &str, section: &str, command: &str) -> Result<()> {
+    let page = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Error::new(ErrorKind::Io, format!("cannot read {page}"))
             .cause(error)
             .remedy("name a page that `tierscope reproduce -o` wrote")
-    })
-}
-
-/// Whether the page holds each experiment's section as it would be written now.
-fn check(path: &std::path::Path, ran: &[Ran]) -> Result<()> {
-    let text = read_page(path)?;
-    let differs =
-        |ran: &&Ran| !text.contains(&page::section(ran)) || !text.contains(&page::sensitivity(ran));
-    match ran.iter().find(differs) {
-        None => Ok(()),
-        Some(ran) => Err(stale(path, &ran.experiment.scenario.name, "reproduce")),
+    })?;
+    if text.contains(section) {
+        return Ok(());
     }
+    Err(Error::new(ErrorKind::Data, format!("{page} is not current"))
+        .cause(format!("its section on {name} differs"))
+        .remedy(format!("run `tierscope {command} -o {page}`")))
 }
 
-/// A page whose section on `name` is not what would be written now; `command` writes it anew.
-fn stale(path: &std::path::Path, name: &str, command: &str) -> Error {
-    let page = path.display();
-    Error::new(ErrorKind::Data, format!("{page} is not current"))
-        .cause(format!("its section on {name} differs"))
-        .remedy(format!("run `tierscope {command} -o {page}`"))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_current_if_it_holds_the_section() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("page.md");
+        std::fs::write(&path, "# head\n\n## a\none\n").expect("it can be written");
+        let told = |section: &str| check(&path, "a", section, "reproduce a");
+        assert!(told("## a\none\n").is_ok());
+        let error = told("## a\ntwo\n").expect_err("it says something else");
+        assert_eq!(error.kind(), ErrorKind::Data);
+        assert!(error.to_string().contains("`tierscope reproduce a -o "), "{error}");
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!(told("").expect_err("it is gone").kind(), ErrorKind::Io);
+    }
 }

@@ -9,15 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
 use tierscope_core::Result;
-use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
-use toml::Spanned;
 
 use super::verdict::{Judgement, Verdict};
 use super::{claims, frequencies, kinds};
-use crate::sim::tier::contestant::{Contestant, contestants};
 use crate::sim::tier::outcome::Outcome;
 use crate::units::show_bytes;
-use crate::work::read_workload;
 
 macro_rules! experiments {
     ($($path:literal as $name:literal),* $(,)?) => {
@@ -79,21 +75,12 @@ takes minutes: ratios of footprint to fast memory are kept, sizes are not. The d
 
 ";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Text {
-    experiment: File,
-    /// Where a paper asks and does not answer, there is none.
-    #[serde(default)]
-    claim: Vec<Spanned<Claim>>,
-}
-
 type Claim = claims::Claim<Figure>;
 
 /// What is measured of a policy.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
-enum Figure {
+pub(super) enum Figure {
     /// Operations a second over those of `to`.
     RateOver,
     /// The 95th percentile of latency over that of `to`.
@@ -141,27 +128,7 @@ impl Figure {
 }
 
 /// An experiment, who places memory in it, and what is claimed.
-#[derive(Clone, Debug)]
-pub(super) struct Race {
-    name: &'static str,
-    experiment: Experiment,
-    contestants: Vec<Contestant>,
-    claims: Vec<Claim>,
-}
-
-impl Race {
-    fn parse(name: &'static str, text: &str) -> Result<Self> {
-        let read: Text = read(name, text)?;
-        let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
-        let contestants = contestants(&experiment, &[])?;
-        for claim in &read.claim {
-            let told = claim.get_ref().told().check(&contestants);
-            told.map_err(|what| at_place(name, text, claim.span().start, what))?;
-        }
-        let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
-        Ok(Self { name, experiment, contestants, claims })
-    }
-}
+pub(super) type Race = claims::Planned<Figure>;
 
 /// Whether a name is one of ours, or all of them.
 pub(super) fn knows(name: &str) -> bool {
@@ -329,10 +296,8 @@ pub(super) fn part(page: &str) -> &str {
 
 /// Whether the page holds a section as it would be written now.
 pub(super) fn check(path: &Path, fresh: &Section) -> Result<()> {
-    if super::read_page(path)?.contains(&fresh.text) {
-        return Ok(());
-    }
-    Err(super::stale(path, fresh.name, &format!("reproduce {}", fresh.name)))
+    let Section { name, text } = fresh;
+    super::check(path, name, text, &format!("reproduce {name}"))
 }
 
 #[cfg(test)]
@@ -359,26 +324,7 @@ mod tests {
     }
 
     fn outcome(policy: &str, rate: f64) -> Outcome {
-        Outcome {
-            policy: policy.into(),
-            settings: Vec::new(),
-            instrument: "none".into(),
-            ended: "deadline",
-            seconds: 10.0,
-            unit: "requests".into(),
-            operations: 0,
-            operations_per_second: rate,
-            fast_tier_share: None,
-            latency: None,
-            access_latency: None,
-            moves: Default::default(),
-            cpu: Default::default(),
-            hint_faults: 0,
-            killed: 0,
-            wall_seconds: 0.0,
-            rows: Vec::new(),
-            notes: Vec::new(),
-        }
+        Outcome { policy: policy.into(), operations_per_second: rate, ..Outcome::default() }
     }
 
     fn claim(policy: &str, to: &str, least: f64, most: Option<f64>) -> Claim {

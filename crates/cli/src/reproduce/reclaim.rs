@@ -8,16 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde::Deserialize;
-use tierscope_core::Result;
-use tierscope_sim::experiment::{Experiment, File, place as at_place, read};
-use toml::Spanned;
+use tierscope_core::{Error, ErrorKind, Result};
 
 use super::claims;
 use super::verdict::{Judgement, Verdict};
-use crate::sim::tier::contestant::{Contestant, contestants};
 use crate::sim::tier::outcome::Outcome;
 use crate::units::show_bytes;
-use crate::work::read_workload;
 
 /// Names and TOML texts.
 const ALL: &[(&str, &str)] =
@@ -35,19 +31,12 @@ these looks and of the policy's own steps, at the machine's clock.
 
 ";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Text {
-    experiment: File,
-    claim: Vec<Spanned<Claim>>,
-}
-
 type Claim = claims::Claim<Figure>;
 
 /// What is measured of a policy.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
-enum Figure {
+pub(super) enum Figure {
     /// Seconds of looking at page tables in a walk.
     ScanSeconds,
     /// Likewise, over that of `to`.
@@ -112,26 +101,15 @@ fn mean_resident(outcome: &Outcome) -> Option<f64> {
     (rows > 0).then(|| sum / f64::from(rows))
 }
 
-/// An experiment, who gives memory back in it, and what is claimed.
-#[derive(Clone, Debug)]
-pub(super) struct Planned {
-    name: &'static str,
-    experiment: Experiment,
-    contestants: Vec<Contestant>,
-    claims: Vec<Claim>,
-}
+/// An experiment, who gives memory back in it, and what is claimed: at least something.
+pub(super) type Planned = claims::Planned<Figure>;
 
-impl Planned {
-    fn parse(name: &'static str, text: &str) -> Result<Self> {
-        let read: Text = read(name, text)?;
-        let experiment = Experiment::part(name, text, &read.experiment, read_workload)?;
-        let contestants = contestants(&experiment, &[])?;
-        for claim in &read.claim {
-            let told = claim.get_ref().told().check(&contestants);
-            told.map_err(|what| at_place(name, text, claim.span().start, what))?;
-        }
-        let claims = read.claim.into_iter().map(Spanned::into_inner).collect();
-        Ok(Self { name, experiment, contestants, claims })
+fn parse(name: &'static str, text: &str) -> Result<Planned> {
+    let planned = Planned::parse(name, text)?;
+    match planned.claims.is_empty() {
+        true => Err(Error::new(ErrorKind::Data, format!("experiment {name}"))
+            .cause("nothing is claimed of it")),
+        false => Ok(planned),
     }
 }
 
@@ -155,7 +133,7 @@ pub(crate) fn experiment_text(name: &str) -> Option<String> {
 pub(super) fn choose(names: &[String]) -> Result<Vec<Planned>> {
     let wanted = |known: &str| names.iter().any(|name| name == known || name == GROUP);
     let chosen = ALL.iter().filter(|(name, _)| wanted(name));
-    chosen.map(|(name, text)| Planned::parse(name, text)).collect()
+    chosen.map(|(name, text)| parse(name, text)).collect()
 }
 
 /// An experiment and what its policies came to.
@@ -263,17 +241,14 @@ pub(super) fn merged(page: &str, ran: &[Ran]) -> String {
 
 /// Whether the page holds each experiment's section as it would be written now.
 pub(super) fn check(path: &Path, ran: &[Ran]) -> Result<()> {
-    let text = super::read_page(path)?;
-    match ran.iter().find(|ran| !text.contains(&section(ran))) {
-        None => Ok(()),
-        Some(ran) => Err(super::stale(path, ran.planned.name, &format!("reproduce {GROUP}"))),
-    }
+    let command = format!("reproduce {GROUP}");
+    ran.iter().try_for_each(|ran| super::check(path, ran.planned.name, &section(ran), &command))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::tier::outcome::Row;
+    use crate::sim::tier::outcome::{Row, Shares};
 
     #[test]
     fn every_experiment_is_whole() {
@@ -283,36 +258,23 @@ mod tests {
         assert!(experiment_text("reclaim-976gb").is_some_and(|text| !text.contains("claim]")));
     }
 
+    #[test]
+    fn an_experiment_without_claims_is_refused() {
+        let (experiment, _) = ALL[0].1.split_once("[[claim]]").expect("it has claims");
+        let error = parse("x", experiment).expect_err("it has none now");
+        assert!(error.to_string().contains("nothing is claimed"), "{error}");
+    }
+
     fn outcome(policy: &str, telemetry: f64, resident: u64) -> Outcome {
-        let row = |resident| Row {
-            end_seconds: 60.0,
-            operations_per_second: 0.0,
-            fast_tier_share: None,
-            promoted_bytes: 0,
-            demoted_bytes: 0,
-            reaccessed_bytes: None,
-            resident_bytes: Some(resident),
-            refaulted_bytes: Some(0),
-        };
+        let row = |bytes| Row { end_seconds: 60.0, resident_bytes: Some(bytes), ..Row::default() };
         Outcome {
             policy: policy.into(),
             settings: vec![("interval".into(), "60s".into())],
-            instrument: "none".into(),
-            ended: "deadline",
             seconds: 120.0,
-            unit: "requests".into(),
-            operations: 0,
             operations_per_second: 1.0,
-            fast_tier_share: None,
-            latency: None,
-            access_latency: None,
-            moves: Default::default(),
-            cpu: crate::sim::tier::outcome::Shares { telemetry, ..Default::default() },
-            hint_faults: 0,
-            killed: 0,
-            wall_seconds: 0.0,
+            cpu: Shares { telemetry, ..Shares::default() },
             rows: vec![row(resident), row(resident / 2)],
-            notes: Vec::new(),
+            ..Outcome::default()
         }
     }
 

@@ -9,18 +9,16 @@ mod table;
 pub mod tier;
 mod vary;
 
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_report::write_json;
 use tierscope_sim::experiment::{Change, Experiment, Mode, read_file as experiment_text};
 
 use crate::bench::race::stop_flag;
-use crate::report::written;
+use crate::report::print_report;
 use crate::reproduce::{nemo, placement, reclaim};
 use crate::units;
 use crate::watch::{Watch, watches};
@@ -106,7 +104,11 @@ pub struct Otherwise {
     pub changes: Vec<Change>,
 }
 
-fn change(text: &str) -> Result<Change, String> {
+/// Reads `KEY=VALUE`.
+///
+/// # Errors
+/// What it should be like, if it has no `=` or nothing before it.
+pub(crate) fn change(text: &str) -> Result<Change, String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => {
             Ok(Change { key: key.into(), value: value.into() })
@@ -139,12 +141,7 @@ fn run_once(args: &RunArgs, line: &str) -> Result<()> {
     }
     let ran = ran?;
     let report = account::report(&experiment, ran);
-    let mut out = BufWriter::new(io::stdout().lock());
-    written(match args.json {
-        true => write_json(&report, &mut out),
-        false => table::write(&report, &mut out),
-    })?;
-    written(out.flush())
+    print_report(&report, args.json, table::write)
 }
 
 /// The experiment as it is wanted, with more changes.

@@ -1,19 +1,18 @@
 //! `tierscope sim vary`: what instruments come to when one parameter changes.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 use tierscope_core::Result;
-use tierscope_report::write_json;
 use tierscope_sim::experiment::{Change, Experiment};
 
 use super::{Otherwise, experiment, experiments};
 use crate::bench::Scenario;
 use crate::bench::judge::{Outcome, judge};
 use crate::bench::race::{side_by_side, stop_flag};
-use crate::report::written;
+use crate::report::print_report;
 use crate::units;
 use crate::watch::{Watch, watches};
 
@@ -142,12 +141,7 @@ pub(super) fn run(args: &VaryArgs) -> Result<()> {
         bar: args.bar,
         rows: rows.collect(),
     };
-    let mut out = BufWriter::new(io::stdout().lock());
-    written(match args.json {
-        true => write_json(&report, &mut out),
-        false => table(&report, &mut out),
-    })?;
-    written(out.flush())
+    print_report(&report, args.json, table)
 }
 
 /// The experiment as it is, then one change after the other.

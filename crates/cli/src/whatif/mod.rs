@@ -5,7 +5,7 @@
 
 mod replayed;
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,12 +18,11 @@ use tierscope_core::{Budget, Error, ErrorKind, Result};
 use tierscope_instruments::region_source::RegionSource;
 use tierscope_policies::registry::{Entry, Need, all, by_name, make};
 use tierscope_record::Recording;
-use tierscope_report::write_json;
 use tierscope_sim::config::Costs;
 use tierscope_sim::experiment::Mode;
 
 use crate::bench::race::{side_by_side, stop_flag};
-use crate::report::written;
+use crate::report::print_report;
 use crate::sim::tier::contestant::{Contestant, contestants};
 use crate::sim::tier::outcome::{Moves, place};
 use crate::sim::tier::{Report as Placed, Told, publish, sized};
@@ -245,12 +244,7 @@ fn of_recording(args: &WhatifArgs) -> Result<()> {
         replays: replays.into_iter().flatten().collect(),
         refused,
     };
-    let mut out = BufWriter::new(io::stdout().lock());
-    written(match args.json {
-        true => write_json(&report, &mut out),
-        false => write_text(&report, &mut out),
-    })?;
-    written(out.flush())
+    print_report(&report, args.json, write_text)
 }
 
 /// Tells how far a replay is.

@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Deserialize;
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_policies::memtis::CANDIDATES;
-use tierscope_sim::experiment::{Change, Experiment, File, read};
+use tierscope_sim::experiment::{Experiment, File, read};
 
 use super::claims::{self, Told};
 use super::verdict::{Bounds, Judgement, Verdict};
+use crate::sim::change;
 use crate::sim::tier::contestant::{Contestant, contestants};
 use crate::sim::tier::outcome::{Notes, Outcome, Row};
 use crate::units::show_bytes;
@@ -77,6 +78,21 @@ struct Text {
 struct Case {
     name: String,
     set: Vec<String>,
+}
+
+impl Case {
+    /// The experiment `name`, whose text without its claims is `alone`, in this case.
+    ///
+    /// # Errors
+    /// A change that makes no sense, or an experiment that does not.
+    fn experiment(&self, name: &str, alone: &str) -> Result<Experiment> {
+        let changes = self.set.iter().map(|set| change(set)).collect::<Result<Vec<_>, _>>();
+        let changes = changes.map_err(|what| {
+            let place = format!("experiment {name}, case {}", self.name);
+            Error::new(ErrorKind::Data, place).cause(what)
+        })?;
+        Experiment::changed(name, alone, &changes, read_workload)
+    }
 }
 
 /// A claim of the article about a policy.
@@ -275,8 +291,7 @@ impl Planned {
         let alone = claims::alone(text)?;
         let cases = if case.is_empty() { vec![Case::default()] } else { case };
         let stage = |case: Case| -> Result<Stage> {
-            let changes: Vec<Change> = case.set.iter().filter_map(|set| change(set)).collect();
-            let experiment = Experiment::changed(name, &alone, &changes, read_workload)?;
+            let experiment = case.experiment(name, &alone)?;
             let contestants = contestants(&experiment, &[])?;
             Ok(Stage { case, experiment, contestants })
         };
@@ -310,12 +325,6 @@ impl Planned {
             Some(name) => self.stages.iter().position(|stage| stage.case.name == *name),
         }
     }
-}
-
-/// `key=value`.
-fn change(set: &str) -> Option<Change> {
-    let (key, value) = set.split_once('=')?;
-    Some(Change { key: key.into(), value: value.into() })
 }
 
 /// Whether a name is one of ours, or all of them.
@@ -495,10 +504,8 @@ pub(super) fn rest() -> Result<String> {
 
 /// Whether the page holds the section as it would be written now.
 pub(super) fn check(path: &Path, section: &Section) -> Result<()> {
-    match super::read_page(path)?.contains(&section.text) {
-        true => Ok(()),
-        false => Err(super::stale(path, &section.name, &format!("reproduce {}", section.name))),
-    }
+    let Section { name, text } = section;
+    super::check(path, name, text, &format!("reproduce {name}"))
 }
 
 #[cfg(test)]
@@ -518,17 +525,17 @@ mod tests {
         assert!(experiment_text("nemo-silo").is_some_and(|text| !text.contains("claim")));
     }
 
+    #[test]
+    fn a_change_without_a_value_is_refused() {
+        let alone = experiment_text("nemo-flexkvs-rates").expect("it is one of ours");
+        let case = |set: &str| Case { name: "fast".into(), set: vec![set.into()] };
+        assert!(case("seed=8").experiment("x", &alone).is_ok());
+        let told = case("seed").experiment("x", &alone).map(drop).expect_err("it has no value");
+        assert!(told.to_string().contains("case fast"), "{told}");
+    }
+
     fn row(end_seconds: f64, rate: f64) -> Row {
-        Row {
-            end_seconds,
-            operations_per_second: rate,
-            fast_tier_share: None,
-            promoted_bytes: 0,
-            demoted_bytes: 0,
-            reaccessed_bytes: None,
-            resident_bytes: None,
-            refaulted_bytes: None,
-        }
+        Row { end_seconds, operations_per_second: rate, ..Row::default() }
     }
 
     // Rows of 10 s; the set shifts at 20, the rate falls to 50 and is back from 50 s on, but for a dent.

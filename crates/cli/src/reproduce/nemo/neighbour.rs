@@ -20,17 +20,16 @@ use tierscope_linux::tenants::CpuQuota;
 use tierscope_nemo::{Driver, Functional};
 use tierscope_policies::bandwidth_cap::Settings;
 use tierscope_sim::exact::Machine;
-use tierscope_sim::experiment::{Change, Experiment, File, read};
+use tierscope_sim::experiment::{Experiment, File, read};
 
 use super::super::claims::{self, Claim, Told};
 use super::super::verdict::Verdict;
-use super::{Case, change};
+use super::Case;
 use crate::bench::machine::controllers;
 use crate::bench::race::side_by_side;
 use crate::qos::held::Held;
 use crate::units;
 use crate::units::show_bytes;
-use crate::work::read_workload;
 
 /// An interrupt reaches software within that: the machine runs so long at a time.
 const STEP: Duration = Duration::from_micros(100);
@@ -376,8 +375,7 @@ impl Planned {
         let hold = hold.check().map_err(bad)?;
         let alone = claims::alone(text)?;
         let of = |case: Case| {
-            let changes: Vec<Change> = case.set.iter().filter_map(|set| change(set)).collect();
-            let experiment = Experiment::changed(name, &alone, &changes, read_workload)?;
+            let experiment = case.experiment(name, &alone)?;
             if experiment.processes.len() != 2 {
                 return Err(bad("there are a store and a neighbour, in this order".into()));
             }

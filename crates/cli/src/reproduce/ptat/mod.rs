@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-use super::{ReproduceArgs, read_page, stale, stopped};
+use super::{ReproduceArgs, check, stopped};
 use crate::bench::race::{side_by_side, stop_flag};
 use crate::bench::save;
 use crate::report::print;
@@ -58,11 +58,9 @@ pub(super) fn reproduce(args: &ReproduceArgs, names: &[String]) -> Result<()> {
     let planned = choose(names)?;
     let ran = run_all(planned)?;
     if let Some(path) = &args.check {
-        let text = read_page(path)?;
-        let differs = ran.iter().find(|ran| !text.contains(&page::section(ran)));
-        return differs.map_or(Ok(()), |ran| {
+        return ran.iter().try_for_each(|ran| {
             let name = ran.planned.name;
-            Err(stale(path, name, &format!("reproduce ptat {name}")))
+            check(path, name, &page::section(ran), &format!("reproduce ptat {name}"))
         });
     }
     match &args.output {

@@ -6,7 +6,6 @@ pub mod outcome;
 pub(crate) mod table;
 mod watched;
 
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,13 +13,12 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_report::write_json;
 use tierscope_sim::experiment::{Change, Experiment, Mode};
 
 use super::{Otherwise, experiment, experiment_of};
 use crate::bench::race::{side_by_side, stop_flag};
 use crate::bench::save;
-use crate::report::written;
+use crate::report::print_report;
 use crate::units;
 
 pub use contestant::Contestant;
@@ -198,13 +196,12 @@ pub(crate) fn publish(
     if let Some(path) = html {
         save(path, &chart::page(reports))?;
     }
-    let mut out = BufWriter::new(io::stdout().lock());
-    written(match (json, reports) {
-        (true, [report]) => write_json(report, &mut out),
-        (true, _) => write_json(&reports, &mut out),
-        (false, _) => reports.iter().try_for_each(|report| table::write(report, &mut out)),
-    })?;
-    written(out.flush())
+    match reports {
+        [report] => print_report(report, json, table::write),
+        _ => print_report(reports, json, |reports, out| {
+            reports.iter().try_for_each(|report| table::write(report, out))
+        }),
+    }
 }
 
 /// Where each is recorded, checked; none if nothing is.

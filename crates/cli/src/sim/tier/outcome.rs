@@ -24,6 +24,7 @@ use crate::sim::run::meta;
 
 /// What happened up to a time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(Default))]
 pub struct Row {
     /// In simulated seconds.
     pub end_seconds: f64,
@@ -136,6 +137,7 @@ pub struct AccessLatency {
 
 /// What a policy came to. All times but `wall_seconds` are simulated.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(Default))]
 pub struct Outcome {
     /// As on the command line.
     pub policy: String,
