@@ -32,7 +32,7 @@ needs=(
 # Only what benches compare with: `setup.sh bench`.
 peers=(
     valgrind:valgrind
-    python3:python3-minimal
+    /usr/bin/python3:python3-minimal
 )
 # Only what a Spark job in local mode takes: `setup.sh spark`.
 spark=(

@@ -243,10 +243,10 @@ fn advice(desk: &Desk<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// What runs from its beginning to its end.
+/// What runs from its beginning to its end: Debian's, whatever else is called so on the way to it.
 const PROGRAMS: &[(&str, &[&str])] = &[
-    ("sort", &["sort", "-o", "/dev/null", "{lines}"]),
-    ("python3", &["python3", "-S", "-c", "sum(i * i for i in range(200000))"]),
+    ("sort", &["/usr/bin/sort", "-o", "/dev/null", "{lines}"]),
+    ("python3", &["/usr/bin/python3", "-S", "-c", "sum(i * i for i in range(200000))"]),
 ];
 
 /// Real programs into compact traces, beside lackey on the same input in the same run.
