@@ -5,8 +5,9 @@
 //!
 //! - A walk clears entries from the top down, and skips what lies under one that was old: its pages age without
 //!   a look. Memory met for the first time is young, all of it, without a look at its leaves.
-//! - A table of which many pages were young (MGLRU's one in eight) is not looked into for `rest` walks while its
-//!   upper entry is young: what was young then stays so.
+//! - Under a young entry it looks into tables of which many pages were young when they were looked at last
+//!   (MGLRU's one in eight), in place of the Bloom filter; for `rest` walks after a look not even into those: what
+//!   was young then stays so. The first look at a table tells nothing of that, since its leaves were never cleared.
 //! - Before pages go, their upper entry is asked once more: under one that is still old nothing was accessed.
 //!   Under a young one the leaves are looked at.
 //! - Where an instrument (Telescope) gives regions, those that it never found accessed, the oldest first, are
@@ -19,7 +20,7 @@
 use tierscope_core::{Range, Region, Snapshot};
 
 use crate::reclaim::filter::is_dense;
-use crate::reclaim::generations::range_of;
+use crate::reclaim::generations::{Leaves, range_of};
 use crate::reclaim::{Config, Known, Look, Reclaimer, Walk};
 
 /// How it walks.
@@ -43,16 +44,30 @@ impl Walk for FromAbove {
         if fresh {
             return Look::Past;
         }
-        let rests = known.table.rest > 0 && !self.is_hot(&range_of(known.key));
-        known.table.rest = known.table.rest.saturating_sub(1);
-        if rests { Look::Trust } else { Look::Into }
+        if self.is_hot(&range_of(known.key)) {
+            return Look::Into;
+        }
+        match known.table.leaves.rest() {
+            None => Look::Past,
+            Some(0) => Look::Into,
+            Some(rest) => {
+                known.table.leaves = Leaves::dense(rest - 1);
+                Look::Trust
+            }
+        }
     }
 
     fn saw(&mut self, known: Known<'_>, young: u64, present: u64, _: bool) {
-        known.table.rest = if is_dense(young, present) { self.rest } else { 0 };
+        let met = known.table.leaves != Leaves::UNMET;
+        let dense = met && is_dense(young, present);
+        known.table.leaves = if dense { Leaves::dense(self.rest) } else { Leaves::SPARSE };
     }
 
     fn regions(&mut self, snapshot: &Snapshot) {
+        // Who looks at nothing says nothing, and clears nothing.
+        if snapshot.regions.is_empty() {
+            return;
+        }
         self.guided = true;
         let (cold, hot): (Vec<&Region>, Vec<&Region>) =
             snapshot.regions.iter().partition(|region| region.hits == 0.0);
@@ -104,7 +119,10 @@ impl MglruTelescope {
 mod tests {
     use std::time::Duration;
 
+    use tierscope_core::{RangeSet, SpaceId};
+
     use super::*;
+    use crate::reclaim::generations::{Generations, Key};
     use crate::trace::Trace;
 
     fn config() -> Config {
@@ -119,5 +137,52 @@ mod tests {
         assert_eq!(trace.places(), "3:0 512:0");
         let ordered = trace.ordered();
         assert_eq!(ordered[ordered.len() - 2..], ["1024 Reclaim", "1536 Reclaim"], "{ordered:?}");
+    }
+
+    const KEY: Key = (SpaceId(0), 3);
+
+    /// A table, all of it in memory.
+    fn pages() -> Generations {
+        let mapped: RangeSet = [range_of(KEY)].into_iter().collect();
+        let mut pages = Generations::default();
+        pages.learn(KEY, &mapped);
+        pages
+    }
+
+    // The first look finds all young, whose bits were never cleared; the second 64 of 512; the third 63.
+    #[test]
+    fn tables_are_looked_into_while_many_of_their_pages_are_young() {
+        let mut pages = pages();
+        let mut walk = FromAbove { rest: 1, ..FromAbove::default() };
+        let mut known = || Known { key: KEY, table: pages.table_mut(KEY).expect("it is there") };
+        assert_eq!(walk.enters(known(), true), Look::Past);
+        assert_eq!(walk.enters(known(), false), Look::Past, "nobody looked yet");
+        walk.saw(known(), 512, 512, false);
+        assert_eq!(walk.enters(known(), false), Look::Past);
+        walk.saw(known(), 64, 512, false);
+        assert_eq!(walk.enters(known(), false), Look::Trust, "it rests for a walk");
+        assert_eq!(walk.enters(known(), false), Look::Into);
+        walk.saw(known(), 63, 512, true);
+        assert_eq!(walk.enters(known(), false), Look::Past);
+    }
+
+    #[test]
+    fn an_instrument_s_regions_say_more_than_their_own_entries() {
+        let mut pages = pages();
+        let mut walk = FromAbove { rest: 1, ..FromAbove::default() };
+        walk.regions(&Snapshot::default());
+        assert!(!walk.shares_bits(), "who says nothing clears nothing");
+        let region = Region {
+            range: range_of(KEY),
+            hits: 2.0,
+            samples: 4,
+            age: 0,
+            level: None,
+            confidence: 1.0,
+        };
+        walk.regions(&Snapshot { regions: vec![region], ..Snapshot::default() });
+        assert!(walk.shares_bits());
+        let known = Known { key: KEY, table: pages.table_mut(KEY).expect("it is there") };
+        assert_eq!(walk.enters(known, false), Look::Into);
     }
 }

@@ -98,15 +98,36 @@ pub(crate) struct Table {
     counts: [u16; STATES],
     /// One leaf maps it.
     pub(crate) huge: bool,
-    /// Walks for which its upper entry speaks for it.
-    pub(crate) rest: u8,
+    /// How its leaves were, as [`crate::mglru_telescope`] remembers it.
+    pub(crate) leaves: Leaves,
+}
+
+/// How the leaves of a table were when they were looked at last: a byte, as a table has few.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Leaves(u8);
+
+impl Leaves {
+    /// They were never looked at: what is young of them may have been so for long.
+    pub(crate) const UNMET: Self = Self(0);
+    /// Few were young.
+    pub(crate) const SPARSE: Self = Self(1);
+
+    /// Many were young; they need no look for so many walks.
+    pub(crate) fn dense(rest: u8) -> Self {
+        Self(rest.saturating_add(2))
+    }
+
+    /// For how many walks dense leaves need no look; `None` if they are not dense.
+    pub(crate) fn rest(self) -> Option<u8> {
+        self.0.checked_sub(2)
+    }
 }
 
 impl Table {
     fn alike(page: Page) -> Self {
         let mut counts = [0; STATES];
         counts[page.state().code()] = PAGES as u16;
-        Self { pages: Pages::Alike(page), counts, huge: false, rest: 0 }
+        Self { pages: Pages::Alike(page), counts, huge: false, leaves: Leaves::UNMET }
     }
 
     pub(crate) fn page(&self, index: usize) -> Page {
@@ -280,8 +301,8 @@ impl Generations {
             if !from(page.state()) || page.state() == to {
                 return 0;
             }
-            let (huge, rest) = (table.huge, table.rest);
-            *table = Table { huge, rest, ..Table::alike(Page::new(to, page.refs())) };
+            let (huge, leaves) = (table.huge, table.leaves);
+            *table = Table { huge, leaves, ..Table::alike(Page::new(to, page.refs())) };
             self.totals[page.state().code()] -= PAGES as u64;
             self.totals[to.code()] += PAGES as u64;
             return PAGES as u64;

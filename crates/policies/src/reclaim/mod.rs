@@ -174,6 +174,9 @@ const SLICE: u64 = 16 << 30;
 const UNDER_WAY: usize = 4096;
 /// Answers that have not come by then never will.
 const LOST: Duration = Duration::from_secs(5);
+/// A table with pages that went, and an upper entry that is young, is looked into in one walk of so many: one of
+/// them may have come back. Assumed: until then it is not given back again, and not counted.
+const MEET: u64 = 4;
 /// How long to wait for outcomes.
 const SOON: Duration = Duration::from_millis(20);
 
@@ -198,6 +201,8 @@ pub struct Reclaimer<W> {
     /// Leaves that the walk has yet to ask for.
     pending: VecDeque<Range>,
     walking: bool,
+    /// Walks that began.
+    walks: u64,
     /// Where the hand stands.
     hand: Key,
     /// Pages that may be given back in this turn.
@@ -222,6 +227,7 @@ impl<W: Walk> Reclaimer<W> {
             asked_at: Time(0),
             pending: VecDeque::new(),
             walking: false,
+            walks: 0,
             hand: (SpaceId(0), 0),
             left: 0,
             next_walk: Time(0),
@@ -316,6 +322,7 @@ impl<W: Walk> Reclaimer<W> {
 
     fn begin_walk(&mut self, orders: &mut Orders) {
         self.walking = true;
+        self.walks += 1;
         self.next_walk = self.now + self.config.interval;
         let tables: RangeSet =
             self.mapped.as_slice().iter().map(|range| Level::PMD.align(range)).collect();
@@ -409,7 +416,9 @@ impl<W: Walk> Reclaimer<W> {
             }
             match self.walk.enters(Known { key, table }, fresh) {
                 // What came back has to be met: the kernel learns of it by the fault.
-                _ if out => push(&mut self.pending, range_of(key)),
+                _ if out && self.walks.is_multiple_of(MEET) => {
+                    push(&mut self.pending, range_of(key))
+                }
                 Look::Into => push(&mut self.pending, range_of(key)),
                 Look::Past => {}
                 Look::Trust => {

@@ -252,6 +252,10 @@ pub struct SwapCosts {
     pub write_ns: u64,
     /// MiB a second from then on.
     pub write_mib_s: u64,
+    /// A page over what is kept of it in memory, in hundredths; `None` where nothing is, as on a device
+    /// ([`Costs::compressing`]).
+    #[serde(skip)]
+    pub ratio_percent: Option<u64>,
     /// Where the numbers come from.
     pub source: String,
     /// Keys of this table that are assumed.
@@ -320,8 +324,8 @@ impl Costs {
         Costs::parse(name, text)
     }
 
-    /// Pages that are given back are compressed instead of written: a device that takes what zswap takes. What it
-    /// keeps them in takes no tier's memory here.
+    /// Pages that are given back are compressed instead of written: a device that takes what zswap takes, and
+    /// memory for what it keeps.
     #[must_use]
     pub fn compressing(self) -> Self {
         /// So fast that a page takes no time.
@@ -331,6 +335,7 @@ impl Costs {
             read_mib_s: AT_ONCE,
             write_ns: self.zswap.compress_ns,
             write_mib_s: AT_ONCE,
+            ratio_percent: Some(self.zswap.ratio_percent),
             source: self.zswap.source.clone(),
             assumed: Vec::new(),
             ranges: Ranges::default(),
@@ -427,9 +432,11 @@ mod tests {
     #[test]
     fn zswap_is_a_device_of_its_costs() {
         let costs = Costs::ready_made("linux").expect("it is there");
+        assert_eq!(costs.swap.ratio_percent, None, "a device keeps nothing in memory");
         let (zswap, swap) = (costs.zswap.clone(), costs.compressing().swap);
         assert_eq!(swap.read_ns, zswap.fault_ns + zswap.decompress_ns);
         assert_eq!(swap.write_ns, zswap.compress_ns);
+        assert_eq!(swap.ratio_percent, Some(zswap.ratio_percent));
     }
 
     #[test]

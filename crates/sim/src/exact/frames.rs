@@ -227,36 +227,35 @@ impl Frames {
     }
 }
 
+/// Tiers of so many MiB.
+#[cfg(test)]
+pub(super) fn toy(mib: &[u64]) -> Frames {
+    let tier = |mib: &u64| MemoryTier {
+        name: "toy".into(),
+        mib: *mib,
+        read_ns: 1,
+        write_ns: 1,
+        read_mib_s: 1,
+        write_mib_s: 1,
+        source: "toy".into(),
+        assumed: vec![],
+        ranges: Default::default(),
+    };
+    let tiers: Vec<MemoryTier> = mib.iter().map(tier).collect();
+    let marks = mib.iter().map(|mib| Watermarks::of(mib << 8, mib << 8, 10, None));
+    Frames::new(&tiers, &marks.collect::<Vec<_>>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tiers(mib: &[u64]) -> Vec<MemoryTier> {
-        let tier = |mib: &u64| MemoryTier {
-            name: "toy".into(),
-            mib: *mib,
-            read_ns: 1,
-            write_ns: 1,
-            read_mib_s: 1,
-            write_mib_s: 1,
-            source: "toy".into(),
-            assumed: vec![],
-            ranges: Default::default(),
-        };
-        mib.iter().map(tier).collect()
-    }
-
-    fn frames(mib: &[u64]) -> Frames {
-        let marks = mib.iter().map(|mib| Watermarks::of(mib << 8, mib << 8, 10, None));
-        Frames::new(&tiers(mib), &marks.collect::<Vec<_>>())
-    }
 
     const FAST: Tier = Tier(0);
 
     //   6 MiB: blocks 0 1 2; frame 0 is taken, so block 0 is broken
     #[test]
     fn small_pages_fill_broken_blocks_first() {
-        let mut frames = frames(&[6]);
+        let mut frames = toy(&[6]);
         assert_eq!(frames.take(FAST, PageSize::M2), Some(512));
         assert_eq!(frames.take(FAST, PageSize::K4), Some(1));
         assert_eq!(frames.take(FAST, PageSize::M2), Some(1024));
@@ -267,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_block_is_whole_again_when_its_last_frame_comes_back() {
-        let mut frames = frames(&[4]);
+        let mut frames = toy(&[4]);
         let small: Vec<u64> =
             (0..511 + 512).map_while(|_| frames.take(FAST, PageSize::K4)).collect();
         assert_eq!((small.len(), frames.free(FAST)), (1023, 0));
@@ -278,7 +277,7 @@ mod tests {
 
     #[test]
     fn tiers_begin_at_a_gigabyte_and_know_their_frames() {
-        let mut frames = frames(&[6, 2048]);
+        let mut frames = toy(&[6, 2048]);
         assert_eq!(frames.take(Tier(1), PageSize::G1), Some(1 << 18));
         assert_eq!(frames.take(Tier(1), PageSize::K4), Some(2 << 18));
         assert_eq!([0, (1 << 18) - 1, 1 << 18].map(|f| frames.tier_of(f).0), [0, 0, 1]);

@@ -150,7 +150,7 @@ impl Os {
             pages: Pages::default(),
             events: Log::default(),
             unused: Unused::default(),
-            swapped: Swapped::default(),
+            swapped: Swapped::new(setup.costs.swap.ratio_percent),
             table_blocks: 0,
             asids,
             mappings: Arc::default(),
@@ -284,7 +284,7 @@ impl Os {
         let range = Level::PTE.align(&range);
         self.cut(range)?;
         let mut stale = self.zap(range);
-        self.swapped.take(&range);
+        self.forget_swapped(&range);
         let space = self.space_mut(range.space);
         let gone: Vec<u64> =
             space.vmas.range(range.start..range.end).map(|(start, _)| *start).collect();
@@ -384,11 +384,20 @@ impl Os {
             self.release(range.space, leaf.entry, size);
             stale.add(size);
         }
-        self.swapped.take(&range);
+        self.forget_swapped(&range);
         if stale.pages > 0 {
             self.events.push(PageEvent { time: now, range, kind: PageEventKind::Freed });
         }
         Ok(stale)
+    }
+
+    /// What of the range is out is not needed there any more; returns how many pages that were.
+    fn forget_swapped(&mut self, range: &Range) -> u64 {
+        let pages = self.swapped.take(range);
+        if pages > 0 {
+            self.swapped.fit_pool(&mut self.frames, self.fastest);
+        }
+        pages
     }
 
     /// Gives the page of a leaf back; whether it has to be written first. `None` for a page of
@@ -405,7 +414,8 @@ impl Os {
         let range = Range::new(id, linear, linear + size.bytes());
         self.tables.put(leaf.address, 0);
         self.release(id, leaf.entry, size);
-        self.swapped.put(&range);
+        self.swapped.put(&range, written);
+        self.swapped.fit_pool(&mut self.frames, self.fastest);
         self.unused.moved.reclaimed += size.bytes();
         self.events.push(PageEvent { time: now, range, kind: PageEventKind::Freed });
         Some(written)
@@ -743,7 +753,7 @@ impl Os {
         let page = hole.linear & !(size.bytes() - 1);
         let range = Range::new(hole.id, page, page + size.bytes());
         self.events.push(PageEvent { time: now, range, kind: PageEventKind::Allocated(tier) });
-        Ok(Ok(match self.swapped.take(&range) {
+        Ok(Ok(match self.forget_swapped(&range) {
             0 => Resolved::Page(size),
             pages => Resolved::Read(size, pages),
         }))

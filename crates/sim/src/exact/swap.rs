@@ -1,16 +1,26 @@
 //! Pages that were given back: what of them has to be read again when somebody comes for it.
 //!
-//! The place that they go to is a device as large as is wanted. What was anonymous or written to is
-//! written there first; a clean page of a file is just dropped (mm/vmscan.c, `shrink_folio_list`).
+//! The place that they go to is a device as large as is wanted, or zswap, which keeps them compressed in memory.
+//! What was anonymous or written to is written there first; a clean page of a file is just dropped (mm/vmscan.c,
+//! `shrink_folio_list`).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use tierscope_core::{Range, SpaceId};
+use tierscope_core::{Range, SpaceId, Tier};
+use tierscope_hw::PageSize;
+
+use super::frames::Frames;
 
 /// Pages of 4 KiB that are out, by space and number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Swapped {
-    pages: BTreeSet<(SpaceId, u64)>,
+    /// Whether each was written: it was dropped otherwise.
+    pages: BTreeMap<(SpaceId, u64), bool>,
+    written: u64,
+    /// A page over what is kept of it in memory, in hundredths; `None` if nothing is.
+    ratio_percent: Option<u64>,
+    /// Frames that hold what is kept.
+    pool: Vec<u64>,
 }
 
 fn numbers(range: &Range) -> std::ops::Range<(SpaceId, u64)> {
@@ -18,10 +28,16 @@ fn numbers(range: &Range) -> std::ops::Range<(SpaceId, u64)> {
 }
 
 impl Swapped {
-    /// All pages of the range go out.
-    pub(super) fn put(&mut self, range: &Range) {
+    /// Nothing is out; `ratio_percent`: a page over what is kept of it in memory, in hundredths.
+    pub(super) fn new(ratio_percent: Option<u64>) -> Self {
+        Self { ratio_percent, ..Self::default() }
+    }
+
+    /// All pages of the range go out, written or dropped.
+    pub(super) fn put(&mut self, range: &Range, written: bool) {
         let pages = range.start >> 12..range.end >> 12;
-        self.pages.extend(pages.map(|page| (range.space, page)));
+        self.pages.extend(pages.clone().map(|page| ((range.space, page), written)));
+        self.written += if written { pages.end - pages.start } else { 0 };
     }
 
     /// Whether any of the range is out.
@@ -34,11 +50,35 @@ impl Swapped {
         if !self.holds(range) {
             return 0;
         }
-        let out: Vec<_> = self.pages.range(numbers(range)).copied().collect();
-        out.iter().for_each(|page| {
-            self.pages.remove(page);
-        });
+        let out: Vec<_> = self.pages.range(numbers(range)).map(|(page, _)| *page).collect();
+        for page in &out {
+            self.written -= u64::from(self.pages.remove(page) == Some(true));
+        }
         out.len() as u64
+    }
+
+    /// Frames that what is kept fills.
+    fn wanted(&self) -> usize {
+        let kept = |ratio| (self.written * 100).div_ceil(ratio);
+        self.ratio_percent.map_or(0, kept) as usize
+    }
+
+    /// The pool grows or shrinks to what is kept. Its frames come from the fastest tier that has one, below the
+    /// watermarks too: who writes a page out frees one. A machine that is full gives none, and is asked again.
+    pub(super) fn fit_pool(&mut self, frames: &mut Frames, fastest: u8) {
+        let wanted = self.wanted();
+        while self.pool.len() > wanted {
+            let frame = self.pool.pop().expect("it is longer than nothing");
+            frames.give(frame, PageSize::K4);
+        }
+        let tiers = fastest..frames.tiers() as u8;
+        while self.pool.len() < wanted {
+            let mut each = tiers.clone();
+            match each.find_map(|tier| frames.take(Tier(tier), PageSize::K4)) {
+                Some(frame) => self.pool.push(frame),
+                None => return,
+            }
+        }
     }
 }
 
@@ -46,15 +86,66 @@ impl Swapped {
 mod tests {
     use super::*;
 
+    fn range(space: u32, from: u64, to: u64) -> Range {
+        Range::new(SpaceId(space), from << 12, to << 12)
+    }
+
     #[test]
     fn what_went_out_comes_back_once() {
-        let range = |space, from: u64, to: u64| Range::new(SpaceId(space), from << 12, to << 12);
         let mut swapped = Swapped::default();
-        swapped.put(&range(0, 10, 14));
-        swapped.put(&range(1, 10, 11));
+        swapped.put(&range(0, 10, 14), true);
+        swapped.put(&range(1, 10, 11), true);
         assert!(swapped.holds(&range(0, 13, 20)) && !swapped.holds(&range(0, 14, 20)));
         assert_eq!(swapped.take(&range(0, 12, 30)), 2);
         assert_eq!((swapped.take(&range(0, 12, 30)), swapped.take(&range(0, 0, 99))), (0, 2));
         assert!(swapped.holds(&range(1, 0, 99)));
+    }
+
+    // Seven written pages at 3:1 fill two frames and a third of one; two that were dropped none.
+    #[test]
+    fn what_is_kept_takes_frames_of_the_fastest_tier() {
+        let (mut swapped, mut frames) =
+            (Swapped::new(Some(300)), super::super::frames::toy(&[2, 2]));
+        let before = frames.free(Tier(0));
+        swapped.put(&range(0, 10, 17), true);
+        swapped.put(&range(0, 20, 22), false);
+        swapped.fit_pool(&mut frames, 0);
+        assert_eq!(frames.free(Tier(0)), before - 3);
+        assert_eq!(swapped.take(&range(0, 20, 22)), 2);
+        swapped.fit_pool(&mut frames, 0);
+        assert_eq!(frames.free(Tier(0)), before - 3, "these were dropped");
+        assert_eq!(swapped.take(&range(0, 10, 16)), 6);
+        swapped.fit_pool(&mut frames, 0);
+        assert_eq!(frames.free(Tier(0)), before - 1);
+        assert_eq!(swapped.take(&range(0, 16, 17)), 1);
+        swapped.fit_pool(&mut frames, 0);
+        assert_eq!(frames.free(Tier(0)), before);
+    }
+
+    #[test]
+    fn a_full_tier_sends_the_pool_to_the_next_and_a_full_machine_gives_none() {
+        let (mut swapped, mut frames) =
+            (Swapped::new(Some(100)), super::super::frames::toy(&[2, 2]));
+        while frames.free(Tier(0)) > 1 {
+            frames.take(Tier(0), PageSize::K4);
+        }
+        swapped.put(&range(0, 0, 3), true);
+        swapped.fit_pool(&mut frames, 0);
+        assert_eq!((frames.free(Tier(0)), frames.free(Tier(1))), (0, 510));
+        swapped.put(&range(0, 3, 600), true);
+        swapped.fit_pool(&mut frames, 0);
+        assert_eq!((frames.free(Tier(1)), swapped.pool.len()), (0, 513));
+        swapped.take(&range(0, 0, 600));
+        swapped.fit_pool(&mut frames, 0);
+        assert_eq!((frames.free(Tier(0)), frames.free(Tier(1))), (1, 512));
+    }
+
+    #[test]
+    fn a_device_keeps_nothing_in_memory() {
+        let (mut swapped, mut frames) = (Swapped::new(None), super::super::frames::toy(&[2]));
+        let before = frames.free(Tier(0));
+        swapped.put(&range(0, 10, 17), true);
+        swapped.fit_pool(&mut frames, 0);
+        assert_eq!(frames.free(Tier(0)), before);
     }
 }

@@ -377,6 +377,27 @@ fn what_was_given_back_is_read_again_once() {
     machine.unmap(range).expect("it was mapped");
 }
 
+// 512 pages at 3:1 are kept in 171 of the fast tier; once all are back, in none. A copy of zswap's is exclusive here.
+#[test]
+fn what_zswap_keeps_takes_memory_of_the_fastest_tier() {
+    let mut setup = setup([64, 16]);
+    setup.costs = setup.costs.compressing();
+    let mut machine = Machine::new(&setup).expect("it is possible");
+    let space = machine.spawn("test", false).expect("the first");
+    let range = machine.map(space, &Map::anonymous(2 * MIB)).expect("there is room");
+    machine.populate(range).expect("there is memory");
+    let used = |machine: &mut Machine| {
+        machine.placement().expect("it has tiers").tiers().iter().map(|tier| tier.used).sum::<u64>()
+    };
+    let before = used(&mut machine);
+    let action = action(0, range, ActionKind::Reclaim);
+    machine.mover().submit(&[action], Budget { bytes: 1 << 40 }).expect("it can");
+    assert_eq!(outcomes(&mut machine, Time(1_000_000_000))[0].done, 2 * MIB);
+    assert_eq!(used(&mut machine), before - 2 * MIB + 171 * 4096);
+    machine.populate(range).expect("there is memory");
+    assert_eq!(used(&mut machine), before);
+}
+
 /// Keeps every record.
 #[derive(Default)]
 struct Ear(Vec<BusRecord>);
