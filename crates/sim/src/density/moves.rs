@@ -65,10 +65,8 @@ impl Machine {
         while self.now.0 < to && self.moves.is_busy() {
             self.settle();
             let end = to.min(self.now.0 + SLICE);
-            let moved = self.move_until(end);
-            let seconds = (end - self.now.0) as f64 / 1e9;
+            self.move_within(end);
             self.now = Time(end);
-            self.carry(moved.map(|way| way.map(|lines| lines as f64 / seconds)));
             self.look_for_refaults();
         }
         if self.moves.lines != [[0.0; TIERS]; 2] && self.now.0 < to {
@@ -78,13 +76,24 @@ impl Machine {
         self.look_for_refaults();
     }
 
+    /// Pages move from now until `end`, and tiers carry what that reads and writes for as long.
+    fn move_within(&mut self, end: u64) {
+        // What was begun before goes on.
+        if self.moves.time >= end {
+            return;
+        }
+        let started = self.moves.time.max(self.now.0);
+        let moved = self.move_until(end);
+        // The last batch may take longer.
+        let seconds = (end.max(self.moves.time) - started) as f64 / 1e9;
+        self.carry(moved.map(|way| way.map(|lines| lines as f64 / seconds)));
+    }
+
     /// From now on tiers carry so many lines a second of moves, and memory lies as it does.
     fn carry(&mut self, lines: [[f64; TIERS]; 2]) {
         self.settle();
         self.moves.lines = lines;
-        let profile = self.world.profile_at(self.now.0.saturating_sub(1));
-        let rate = self.world.flow(&profile, 0.0, &lines).rate;
-        self.world.repace(self.now.0, rate);
+        self.world.repace(self.now.0, &lines);
     }
 
     /// Carries out actions until `until`; returns the lines read and written, by tier.

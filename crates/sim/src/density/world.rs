@@ -162,21 +162,35 @@ impl World {
         self.workload.phase(segment).rate.map(|rate| rate as f64).or(self.config.rate)
     }
 
-    /// The accesses of a segment from `begin` on, at the rate that caches and tiers allow: which
-    /// accesses walk depends on the rate, and the rate on that.
+    /// The accesses of a segment from `begin` on, at the rate that caches and tiers allow.
     fn solve(&self, segment: &Segment, begin: u64) -> (Profile, f64) {
         let last = self.paces.values().next_back().copied();
-        let mut rate = self.wanted(segment).or(last).unwrap_or(GUESS);
-        let mut profile = self.profile(segment, begin, rate);
+        let guess = self.wanted(segment).or(last).unwrap_or(GUESS);
+        let first = self.profile(segment, begin, guess);
+        let solved = self.converge(segment, (begin, guess), &first, SOLVED, &[[0.0; TIERS]; 2]);
+        solved.unwrap_or((first, guess))
+    }
+
+    /// Which accesses walk depends on the rate, and the rate on that: goes from one to the other until the rate
+    /// differs by less than `close`. `None` if that of `first` does so already; tiers carry `others` as well.
+    fn converge(
+        &self,
+        segment: &Segment,
+        (begin, mut rate): (u64, f64),
+        first: &Profile,
+        close: f64,
+        others: &[[f64; TIERS]; 2],
+    ) -> Option<(Profile, f64)> {
+        let mut profile = None;
         for _ in 0..ROUNDS {
-            let solved = self.flow(&profile, 0.0, &[[0.0; TIERS]; 2]).rate;
-            if (solved / rate - 1.0).abs() < SOLVED {
+            let solved = self.flow(profile.as_ref().unwrap_or(first), 0.0, others).rate;
+            if (solved / rate - 1.0).abs() < close {
                 break;
             }
             rate = solved;
-            profile = self.profile(segment, begin, rate);
+            profile = Some(self.profile(segment, begin, rate));
         }
-        (profile, rate)
+        profile.map(|profile| (profile, rate))
     }
 
     /// How fast the target goes through a profile as memory lies now; `stolen` of its time is lost, and
@@ -192,19 +206,25 @@ impl World {
         self.cycle.solve(&mix, self.wanted(&segment), stolen, others)
     }
 
-    /// From `now` on accesses come `rate` a second, unless that is about what it was.
-    pub(super) fn repace(&mut self, now: u64, rate: f64) {
+    /// From `now` on accesses come as fast as memory allows where it lies now and with `others`, lines a second that
+    /// tiers read and write as well; unless that is about as fast as before.
+    pub(super) fn repace(&mut self, now: u64, others: &[[f64; TIERS]; 2]) {
         let mut profile = self.profile_at(now);
         let begin = profile.begin;
-        let before = self.paces.get(&begin).copied().unwrap_or(rate);
-        if (rate / before - 1.0).abs() < ALIKE || begin == now {
-            return;
-        }
+        let Some(before) = self.paces.get(&begin).copied() else { return };
+        let segment = self.workload.segment_at(Duration::from_nanos(now));
+        let changed = self.converge(&segment, (now, before), &profile, ALIKE, others);
+        let Some((mut next, rate)) = changed else { return };
+        next.end = profile.end;
         self.profiles.remove(&begin);
         self.last = None;
-        Arc::make_mut(&mut profile).end = now;
-        self.profiles.insert(begin, profile);
+        // Nobody has looked beyond now: one that begins here is replaced.
+        if begin < now {
+            Arc::make_mut(&mut profile).end = now;
+            self.profiles.insert(begin, profile);
+        }
         self.paces.insert(now, rate);
+        self.keep(next);
     }
 
     /// The accesses within `from..to`, the latest first, each with the part of the time that it is

@@ -160,6 +160,50 @@ fn cache_misses_are_sampled_with_their_tier() {
     assert!((share - 0.5).abs() < 0.03, "{share}");
 }
 
+// Memory of 400 MiB a second, which a move of 1.2 GiB a second fills: once it is over, accesses come at the rate at
+// which they are counted, and no slower than before.
+#[test]
+fn once_a_move_is_over_it_slows_nobody_down() {
+    use tierscope_core::{Sample, Samples};
+    use tierscope_sim::config::{Event, Period, Sampling};
+    const EVERY: u64 = 1000;
+    let mut sampling = Sampling::loads_and_stores(Period::Every(EVERY));
+    sampling.events = vec![Event::LoadMisses];
+    let mut config = Config {
+        sampling: Some(sampling),
+        placement: Placement::Bind(SLOW),
+        rate: None,
+        cores: 16,
+        ..config()
+    };
+    config.hardware.tiers[1].read_mib_s = 400;
+    config.hardware.tiers[1].write_mib_s = 400;
+    let mut machine = machine(config, "contiguous:space=10GiB,hot=1GiB,at=1GiB");
+    let second = |machine: &mut Machine| {
+        let mut samples: Vec<Sample> = Vec::new();
+        let missed = machine.account().counts.llc_misses();
+        machine.drain(&mut samples);
+        samples.clear();
+        pass(machine, SECOND);
+        machine.drain(&mut samples);
+        let missed = machine.account().counts.llc_misses() - missed;
+        let sampled = samples.len() as u64 * EVERY;
+        assert!(sampled.abs_diff(missed) < missed / 20, "{sampled} of {missed}");
+        missed
+    };
+    let before = second(&mut machine);
+    let hot = machine.hot_at(Time(0)).as_slice()[0];
+    let some = Range { end: hot.start + 100 * MIB, ..hot };
+    machine.mover().submit(&[order(0, some, ActionKind::Move(FAST))], ALL).unwrap();
+    pass(&mut machine, SECOND / 20);
+    let meanwhile = machine.flow(0.0);
+    assert!(meanwhile.tiers[1].utilisation > 0.99, "{meanwhile:?}");
+    pass(&mut machine, SECOND);
+    assert_eq!(outcomes(&machine)[0].done, 100 * MIB);
+    let after = second(&mut machine);
+    assert!(after > before, "{after} {before}");
+}
+
 /// Moves whatever region is hot to the fast tier, once.
 #[derive(Default)]
 struct Promote {

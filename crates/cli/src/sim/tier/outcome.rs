@@ -174,12 +174,12 @@ pub struct Outcome {
     /// Over time.
     pub rows: Vec<Row>,
     /// What the policy knew of its own work, from time to time; nothing of most.
-    #[serde(skip)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Notes>,
 }
 
 /// What a policy knew of its own work at a time ([`Policy::notes`]).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Notes {
     /// In simulated seconds.
     pub at_seconds: f64,
