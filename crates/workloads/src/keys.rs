@@ -407,8 +407,7 @@ mod tests {
 
     #[test]
     fn scrambled_keys_that_are_not_there_yet_are_drawn_again() {
-        let (mut chooser, mut rng) =
-            (Chooser::new(Law::Scrambled(0.99), 10, 10, None), Rng::seeded(1));
+        let (mut chooser, mut rng) = (Chooser::new(Law::YCSB, 10, 10, None), Rng::seeded(1));
         assert!((0..1000).all(|_| chooser.next(&mut rng, 10) < 10));
         assert!((0..1000).any(|_| chooser.next(&mut rng, 20) >= 10));
     }
