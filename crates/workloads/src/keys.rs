@@ -21,8 +21,14 @@ pub enum Law {
     Uniform,
     /// Key `r` by Zipf's law with this skew.
     Zipf(f64),
-    /// Zipf's law over 10^10 ranks, whose FNV hash tells the key: YCSB's `zipfian`.
-    Scrambled(f64),
+    /// Zipf's law over so many ranks, whose FNV hash tells the key: YCSB's `zipfian` has 10^10, however few keys
+    /// there are, so that what lies beyond as many ranks as keys is spread evenly over them.
+    Scrambled {
+        /// The skew.
+        theta: f64,
+        /// Ranks.
+        ranks: u64,
+    },
     /// Zipf's law backwards from the key that was inserted last.
     Latest(f64),
     /// A run of keys from the first on takes a share of the requests.
@@ -59,7 +65,10 @@ impl Shift {
 }
 
 impl Law {
-    /// Reads `uniform`, `zipf[:theta=T]`, `scrambled[:theta=T]`, `latest[:theta=T]`,
+    /// YCSB's `zipfian` as it comes.
+    pub const YCSB: Law = Law::Scrambled { theta: YCSB_THETA, ranks: SCRAMBLED_RANKS };
+
+    /// Reads `uniform`, `zipf[:theta=T]`, `scrambled[:theta=T][:ranks=N]`, `latest[:theta=T]`,
     /// `hotspot[:keys=S][:ops=S]` or `gaussian:sd=N[:median=K]`.
     ///
     /// # Errors
@@ -69,7 +78,8 @@ impl Law {
         let name = words.next().unwrap_or_default();
         let known: &[&str] = match name {
             "uniform" => &[],
-            "zipf" | "scrambled" | "latest" => &["theta"],
+            "zipf" | "latest" => &["theta"],
+            "scrambled" => &["theta", "ranks"],
             "hotspot" => &["keys", "ops"],
             "gaussian" => &["sd", "median"],
             _ => {
@@ -89,7 +99,10 @@ impl Law {
         let law = match name {
             "uniform" => Law::Uniform,
             "zipf" => Law::Zipf(told[0].unwrap_or(YCSB_THETA)),
-            "scrambled" => Law::Scrambled(told[0].unwrap_or(YCSB_THETA)),
+            "scrambled" => Law::Scrambled {
+                theta: told[0].unwrap_or(YCSB_THETA),
+                ranks: told[1].map_or(SCRAMBLED_RANKS, |ranks| ranks as u64),
+            },
             "latest" => Law::Latest(told[0].unwrap_or(YCSB_THETA)),
             // YCSB: hotspotdatafraction and hotspotopnfraction.
             "hotspot" => {
@@ -108,7 +121,8 @@ impl Law {
             _ => Err(format!("{what} is a share within 0..1")),
         };
         match *self {
-            Law::Zipf(theta) | Law::Scrambled(theta) | Law::Latest(theta) => {
+            Law::Scrambled { ranks: 0, .. } => Err("ranks is a number above 0".into()),
+            Law::Zipf(theta) | Law::Scrambled { theta, .. } | Law::Latest(theta) => {
                 // Gray's formula holds below 1 (SIGMOD 1994, section 4).
                 let fits = (0.0..1.0).contains(&theta);
                 fits.then_some(()).ok_or_else(|| "theta is a number within 0..1, below 1".into())
@@ -147,7 +161,10 @@ impl Law {
         match *self {
             Law::Uniform => Some(run(0, keys, 1.0)),
             Law::Zipf(theta) => whole(Pattern::Zipf { item, theta, scrambled: false }),
-            Law::Scrambled(theta) => whole(Pattern::Zipf { item, theta, scrambled: true }),
+            Law::Scrambled { theta, ranks: SCRAMBLED_RANKS } => {
+                whole(Pattern::Zipf { item, theta, scrambled: true })
+            }
+            Law::Scrambled { .. } => None,
             Law::Latest(_) => None,
             Law::Hotspot { keys: share, operations } => {
                 let spot = Hotspot::new(keys, share, operations, Layout::Run(0.0));
@@ -205,7 +222,7 @@ impl Chooser {
         let kind = match law {
             Law::Uniform => Kind::Uniform,
             Law::Zipf(theta) => Kind::Zipf(Gray::new(keys, theta)),
-            Law::Scrambled(theta) => Kind::Scrambled(Gray::new(SCRAMBLED_RANKS, theta)),
+            Law::Scrambled { theta, ranks } => Kind::Scrambled(Gray::new(ranks, theta)),
             Law::Latest(theta) => Kind::Latest(Gray::new(keys, theta)),
             Law::Hotspot { keys: share, operations } => {
                 Kind::Hotspot(Hotspot::new(keys, share, operations, Layout::Run(0.0)))
@@ -390,8 +407,7 @@ mod tests {
 
     #[test]
     fn scrambled_keys_that_are_not_there_yet_are_drawn_again() {
-        let (mut chooser, mut rng) =
-            (Chooser::new(Law::Scrambled(0.99), 10, 10, None), Rng::seeded(1));
+        let (mut chooser, mut rng) = (Chooser::new(Law::YCSB, 10, 10, None), Rng::seeded(1));
         assert!((0..1000).all(|_| chooser.next(&mut rng, 10) < 10));
         assert!((0..1000).any(|_| chooser.next(&mut rng, 20) >= 10));
     }
@@ -418,10 +434,28 @@ mod tests {
         }
     }
 
+    // The first of 1000 ranks has 1 of 7.7, of 10^10 ranks 1 of 26.5: of 10,000 draws 1300 and 380; the rest of the
+    // key's draws, of ranks with the same hash, are few or, of 10^10, a thousandth of what lies beyond: 7.
+    #[test]
+    fn fewer_ranks_are_more_skewed() {
+        let most = |law: Law| {
+            let (mut chooser, mut rng) = (Chooser::new(law, 1000, 0, None), Rng::seeded(1));
+            let mut counts = [0; 1000];
+            (0..10_000).for_each(|_| counts[chooser.next(&mut rng, 1000) as usize] += 1);
+            counts.into_iter().max().unwrap()
+        };
+        let thousand = most(Law::Scrambled { theta: YCSB_THETA, ranks: 1000 });
+        assert!((1100..1600).contains(&thousand), "{thousand}");
+        assert!((260..520).contains(&most(Law::YCSB)), "{}", most(Law::YCSB));
+    }
+
     #[test]
     fn laws_are_read_or_refused() {
         assert_eq!(Law::parse("uniform"), Ok(Law::Uniform));
-        assert_eq!(Law::parse("scrambled"), Ok(Law::Scrambled(0.99)));
+        assert_eq!(Law::parse("scrambled"), Ok(Law::YCSB));
+        let ranks = Law::Scrambled { theta: 0.99, ranks: 5000 };
+        assert_eq!(Law::parse("scrambled:ranks=5000"), Ok(ranks));
+        assert!(Law::parse("scrambled:ranks=0").is_err());
         assert_eq!(
             Law::parse("hotspot:keys=0.01:ops=0.99"),
             Ok(Law::Hotspot { keys: 0.01, operations: 0.99 })

@@ -52,7 +52,7 @@ impl Mix {
     /// adds (HPCA 2022, section IV-B).
     #[must_use]
     pub fn of(workload: &str) -> Option<(Self, Law)> {
-        let zipf = Law::Scrambled(YCSB_THETA);
+        let zipf = Law::YCSB;
         Some(match workload {
             "a" => (Mix::updating(0.5), zipf),
             "b" => (Mix::updating(0.05), zipf),

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde::Deserialize;
 use tierscope_core::Result;
@@ -13,7 +14,7 @@ use tierscope_core::Result;
 use super::verdict::{Judgement, Verdict};
 use super::{claims, frequencies, kinds};
 use crate::sim::tier::outcome::Outcome;
-use crate::units::show_bytes;
+use crate::units::{duration, show_bytes};
 
 macro_rules! experiments {
     ($($path:literal as $name:literal),* $(,)?) => {
@@ -48,6 +49,10 @@ experiments!(
     "telescope/tiering-redis-memtier" as "tiering-redis-memtier",
     "telescope/tiering-memcached-ycsb" as "tiering-memcached-ycsb",
     "telescope/tiering-redis-ycsb" as "tiering-redis-ycsb",
+    "telescope/tiering-redis-ycsb-one-thread" as "tiering-redis-ycsb-one-thread",
+    "telescope/tiering-redis-ycsb-memory-bound" as "tiering-redis-ycsb-memory-bound",
+    "telescope/tiering-memcached-ycsb-memory-bound" as "tiering-memcached-ycsb-memory-bound",
+    "telescope/tiering-redis-memtier-memory-bound" as "tiering-redis-memtier-memory-bound",
 );
 
 /// Those that let nobody place memory: name, text, and who looks.
@@ -71,7 +76,7 @@ pub(super) const MARK: &str = "\n# Placement policies\n";
 const HEAD: &str = "
 Made by `tierscope reproduce placement -o REPRODUCTION.md`, or with the names of single experiments. Everything is *simulated*; no parameter was
 fitted to a claim. Rates are of the first process after the warm-up. Sizes and times of the exact runs are small ones of our own, so that each
-takes minutes: ratios of footprint to fast memory are kept, sizes are not. The daemons' paces (1024 pages a second) are the papers'.
+takes minutes: ratios of footprint to fast memory are kept, sizes are not. What became of the daemons' paces (1024 pages a second) each source says.
 
 ";
 
@@ -87,7 +92,7 @@ pub(super) enum Figure {
     P95Over,
     /// Of the promoted bytes, the share touched since, over that of `to`.
     ReuseOver,
-    /// Pages of 4 KiB promoted a second: in a scan, of the daemons of the papers.
+    /// Pages of 4 KiB promoted in an `interval` of the policy: in a scan of its daemon.
     PagesAScan,
     /// Gigabytes promoted.
     PromotedGb,
@@ -120,11 +125,18 @@ impl Figure {
             },
             Figure::ReuseOver => outcome.moves.reaccess_share,
             Figure::PagesAScan => {
-                Some(outcome.moves.promoted_bytes as f64 / 4096.0 / outcome.seconds.max(1e-9))
+                let scans = outcome.seconds / interval(outcome)?.as_secs_f64();
+                Some(outcome.moves.promoted_bytes as f64 / 4096.0 / scans)
             }
             Figure::PromotedGb => Some(outcome.moves.promoted_bytes as f64 / 1e9),
         }
     }
+}
+
+/// Time from one run of a policy's daemon to the next; `None` of one that has no such setting.
+fn interval(outcome: &Outcome) -> Option<Duration> {
+    let (_, text) = outcome.settings.iter().find(|(name, _)| name == "interval")?;
+    duration(text).ok().filter(|interval| !interval.is_zero())
 }
 
 /// An experiment, who places memory in it, and what is claimed.
@@ -349,6 +361,19 @@ mod tests {
         assert_eq!(of(over(1.3, None)), Verdict::DirectionOnly);
         assert_eq!(of(claim("static", "multi_clock", 1.2, None)), Verdict::NotReproduced);
         assert_eq!(of(claim("nimble", "static", 1.2, None)), Verdict::NotTestable);
+    }
+
+    // 100 pages in 10 s are 10 a second, and 1 in 100 ms.
+    #[test]
+    fn a_scan_is_as_long_as_the_policy_waits() {
+        let mut outcome = outcome("multi_clock", 1.0);
+        outcome.moves.promoted_bytes = 100 * 4096;
+        assert_eq!(Figure::PagesAScan.of(&outcome), None, "it has no interval");
+        for (interval, pages) in [("1s", 10.0), ("100ms", 1.0)] {
+            outcome.settings = vec![("interval".into(), interval.into())];
+            let ours = Figure::PagesAScan.of(&outcome).unwrap();
+            assert!((ours - pages).abs() < 1e-9, "{ours}");
+        }
     }
 
     #[test]

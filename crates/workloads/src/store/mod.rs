@@ -54,7 +54,7 @@ use tierscope_core::Rng;
 use self::tape::Tape;
 use crate::app::{App, Lane, Next};
 use crate::description::{Area, MAX_BYTES};
-use crate::keys::{Chooser, Law, Shift, YCSB_THETA};
+use crate::keys::{Chooser, Law, Shift};
 use crate::programs::{self, Family};
 use crate::spec::{Faulty, Keys};
 use crate::units::about_bytes;
@@ -203,7 +203,7 @@ fn requests(keys: &mut Keys<'_>, name: &str) -> Faulty<(Mix, Law)> {
     let read = |text: &str| {
         Mix::of(text).ok_or_else(|| format!("`{text}` is none of YCSB's a to f, and w"))
     };
-    let reads = (Mix::updating(0.0), Law::Scrambled(YCSB_THETA));
+    let reads = (Mix::updating(0.0), Law::YCSB);
     let (mut mix, law) = keys.take("ycsb", reads, read)?;
     let share = |text: &str| match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(Some(Mix::updating(share))),
