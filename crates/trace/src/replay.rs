@@ -327,7 +327,8 @@ mod tests {
         };
         let found = places(&[of(7, &[100]), of(8, &[4]), of(7, &[3, 5])]);
         let block = |block| block * BLOCK_BYTES;
-        let place = |pid, first, last| Place { pid, start: block(first), end: block(last + 1) };
+        let place =
+            |pid, first: u64, last: u64| Place { pid, start: block(first), end: block(last + 1) };
         assert_eq!(found, [place(7, 3, 5), place(7, 100, 100), place(8, 4, 4)]);
     }
 }
