@@ -10,8 +10,10 @@ const BLOCK: u32 = 21;
 pub const BLOCK_BYTES: u64 = 1 << BLOCK;
 /// Words of a block's bits.
 const WORDS: usize = 8;
-/// Blocks that are found without a search.
+/// Blocks that are found without a search, at first.
 const NEAR: usize = 64;
+/// In place of a block's number; none has this one.
+const NONE: (u64, usize) = (u64::MAX, 0);
 
 /// Pages of one address space.
 #[derive(Clone, Debug)]
@@ -19,13 +21,14 @@ pub struct Pages {
     /// Places of blocks in [`Pages::bits`], by number.
     places: BTreeMap<u64, usize>,
     bits: Vec<[u64; WORDS]>,
-    /// Number and place of blocks that were touched lately.
-    near: [(u64, usize); NEAR],
+    /// Number and place of blocks that were touched lately, by the lowest bits of the number: twice as many as
+    /// there are blocks, or more, so that what lies together stands side by side.
+    near: Vec<(u64, usize)>,
 }
 
 impl Default for Pages {
     fn default() -> Self {
-        Self { places: BTreeMap::new(), bits: Vec::new(), near: [(u64::MAX, 0); NEAR] }
+        Self { places: BTreeMap::new(), bits: Vec::new(), near: vec![NONE; NEAR] }
     }
 }
 
@@ -45,10 +48,16 @@ impl Pages {
     #[inline]
     fn touch_page(&mut self, address: u64) {
         let block = address >> BLOCK;
-        let near = self.near[block as usize % NEAR];
+        let near = self.near[self.slot(block)];
         let place = if near.0 == block { near.1 } else { self.find(block) };
         let page = (address / PAGE) as usize % (WORDS * 64);
         self.bits[place][page / 64] |= 1 << (page % 64);
+    }
+
+    /// Where in [`Pages::near`] a block may stand; its length is a power of two.
+    #[inline]
+    fn slot(&self, block: u64) -> usize {
+        block as usize & (self.near.len() - 1)
     }
 
     #[cold]
@@ -57,7 +66,11 @@ impl Pages {
             self.bits.push([0; WORDS]);
             self.bits.len() - 1
         });
-        self.near[block as usize % NEAR] = (block, place);
+        if self.bits.len() * 2 > self.near.len() {
+            self.near = vec![NONE; self.near.len() * 2];
+        }
+        let slot = self.slot(block);
+        self.near[slot] = (block, place);
         place
     }
 

@@ -17,6 +17,7 @@ use tierscope_workloads::{App, Lane, Next, Touch};
 use crate::access::{Access, Event, Kind};
 use crate::compact::Index;
 use crate::pages::BLOCK_BYTES;
+use crate::summary::Footprint;
 
 /// Blocks that lie closer than this are one area: about what a program leaves between what belongs together.
 const GAP: u64 = 16;
@@ -62,12 +63,12 @@ impl Replay {
             let what = format!("cannot replay the trace {name}");
             Err(Error::new(ErrorKind::Data, what).cause(cause).remedy(remedy))
         };
-        let places = places(&index);
+        let places = places(&index.summary.footprints);
+        if places.is_empty() && index.summary.data() > 0 {
+            return refuse("it does not tell what it touches", "replay a shorter part of it");
+        }
         if places.is_empty() {
             return refuse("it holds no access to data", "trace data too, not instructions alone");
-        }
-        if index.summary.footprints.is_empty() {
-            return refuse("it does not tell what it touches", "convert it again");
         }
         let areas = areas(&places, &index.events);
         let (index, places) = (Arc::new(index), places.into());
@@ -75,22 +76,25 @@ impl Replay {
     }
 }
 
-/// Blocks with data, those close together as one.
-fn places(index: &Index) -> Vec<Place> {
-    let mut places: Vec<Place> = Vec::new();
-    for footprint in &index.summary.footprints {
-        for (block, _) in &footprint.data {
-            let start = block * BLOCK_BYTES;
-            let end = start.saturating_add(BLOCK_BYTES);
-            match places.last_mut() {
-                Some(last) if last.pid == footprint.pid && start - last.end < GAP * BLOCK_BYTES => {
-                    last.end = end;
-                }
-                _ => places.push(Place { pid: footprint.pid, start, end }),
-            }
-        }
-    }
+/// Blocks with data, those of a process that lie close together as one.
+fn places(footprints: &[Footprint]) -> Vec<Place> {
+    let place = |pid: u64, block: u64| {
+        let start = block * BLOCK_BYTES;
+        Place { pid, start, end: start.saturating_add(BLOCK_BYTES) }
+    };
+    let all = footprints
+        .iter()
+        .flat_map(|of| of.data.iter().map(move |(block, _)| place(of.pid, *block)));
+    let mut places: Vec<Place> = all.collect();
+    // Whoever wrote the trace may tell of a process in several parts, in any order.
     places.sort_unstable();
+    places.dedup_by(|next, last| {
+        let close = next.pid == last.pid && next.start.saturating_sub(last.end) < GAP * BLOCK_BYTES;
+        if close {
+            last.end = next.end;
+        }
+        close
+    });
     places
 }
 
@@ -307,5 +311,24 @@ impl Lane for Player {
 
     fn operations(&self) -> u64 {
         self.handed_out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Blocks 3, 5 and 100 of process 7, told backwards and in two parts; 4 of another.
+    #[test]
+    fn places_are_merged_in_whatever_order_they_are_told() {
+        let of = |pid, data: &[u64]| {
+            let data = data.iter().map(|block| (*block, 1)).collect();
+            Footprint { pid, data, code: vec![(9, 1)] }
+        };
+        let found = places(&[of(7, &[100]), of(8, &[4]), of(7, &[3, 5])]);
+        let block = |block| block * BLOCK_BYTES;
+        let place =
+            |pid, first: u64, last: u64| Place { pid, start: block(first), end: block(last + 1) };
+        assert_eq!(found, [place(7, 3, 5), place(7, 100, 100), place(8, 4, 4)]);
     }
 }

@@ -4,6 +4,10 @@
 //!
 //! Both the plugin, which tells functions apart as code is translated, and the recorder, which names them, read files.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
 /// A piece of the file that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -40,6 +44,8 @@ pub struct Elf {
     pub functions: Vec<u64>,
 }
 
+/// How a little-endian 64-bit file begins.
+const MAGIC: [u8; 6] = *b"\x7fELF\x02\x01";
 /// No file has more: one that says so is damaged.
 const MOST_SYMBOLS: usize = 1 << 22;
 const LOAD: u64 = 1;
@@ -54,10 +60,27 @@ const OBJECT: u8 = 1;
 const FUNCTION: u8 = 2;
 
 impl Elf {
+    /// Reads a file by its path; `None` for one that is no such file, or cannot be read. What else a program maps is left alone:
+    /// devices, of which `/dev/zero` never ends, and data that may be longer than memory.
+    #[must_use]
+    pub fn open(path: &Path) -> Option<Self> {
+        if !std::fs::metadata(path).ok()?.is_file() {
+            return None;
+        }
+        let mut file = File::open(path).ok()?;
+        let mut bytes = vec![0; MAGIC.len()];
+        file.read_exact(&mut bytes).ok()?;
+        if bytes != MAGIC {
+            return None;
+        }
+        file.read_to_end(&mut bytes).ok()?;
+        Self::read(&bytes)
+    }
+
     /// Reads a file; `None` if it is no little-endian 64-bit ELF, or damaged where it matters.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        if !bytes.starts_with(b"\x7fELF\x02\x01") {
+        if !bytes.starts_with(&MAGIC) {
             return None;
         }
         let (programs, count) = (number(bytes, 32, 8)?, number(bytes, 56, 2)?);
@@ -207,6 +230,15 @@ mod tests {
         assert!(elf.symbols.iter().any(|symbol| symbol.name == "main"));
         assert_eq!(Elf::read(b"\x7fELF\x01\x01"), None);
         assert_eq!(Elf::read(b"#!/bin/sh"), None);
+    }
+
+    #[test]
+    fn only_such_files_are_read_to_their_end() {
+        let own = Elf::open(Path::new("/proc/self/exe")).expect("this program is one");
+        assert!(!own.segments.is_empty() && !own.functions.is_empty());
+        for other in ["/dev/zero", "/proc/self/maps", "/proc", "/nowhere"] {
+            assert_eq!(Elf::open(Path::new(other)), None, "{other}");
+        }
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 //! in the files that are mapped where it lies.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -88,11 +89,9 @@ impl Functions {
         let (start, end) = words.next()?.split_once('-')?;
         let hex = |text| u64::from_str_radix(text, 16).ok();
         let (start, end, offset) = (hex(start)?, hex(end)?, hex(words.nth(1)?)?);
-        let path = words.nth(2).filter(|path| path.starts_with('/'))?;
-        let read = || {
-            let elf = Elf::read(&std::fs::read(path).ok()?)?;
-            Some(Arc::new(self.known(elf)))
-        };
+        // Device and inode have no slash; a path may have spaces.
+        let path = &line[line.find('/')?..];
+        let read = || Some(Arc::new(self.known(Elf::open(Path::new(path))?)));
         let of = files.entry(path.to_owned()).or_insert_with(read).clone()?;
         let bias = of.elf.bias(start, offset)?;
         Some(Piece { start, end, bias, of })
@@ -112,6 +111,24 @@ impl Functions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // A copy of this very program by a name with spaces, and memory that several processes may share: the system calls that
+    // `/dev/zero (deleted)`.
+    #[test]
+    fn files_are_found_whatever_their_names() {
+        let functions = Functions::new(&[]);
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a program");
+        std::fs::copy("/proc/self/exe", &path).expect("there is room");
+        let piece = |path: &str| {
+            let line = format!("10000-20000 r--p 00000000 08:01 1234    {path}");
+            functions.piece(&line, &mut Files::new())
+        };
+        let found = piece(path.to_str().expect("ASCII")).expect("it is a program");
+        assert!(found.start == 0x10000 && !found.of.elf.functions.is_empty());
+        assert!(piece("/dev/zero").is_none() && piece("/dev/zero (deleted)").is_none());
+        assert!(piece("").is_none() && piece("[heap]").is_none());
+    }
 
     // This very program, as the system mapped it.
     #[test]

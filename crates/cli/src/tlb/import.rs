@@ -1,11 +1,8 @@
-//! `tierscope tlb import`: walks that the instrumented virtual machine recorded, as a capture.
-//!
-//! A file holds the walks of a virtual CPU in the order of their time, each in five words of 64 bits, little-endian: the four of
-//! [`TlbMiss`], and the entry that the guest had there.
+//! `tierscope tlb import`: walks that the instrumented virtual machine recorded ([`WalkFile`]), as a capture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -13,13 +10,11 @@ use tierscope_core::{Backing, Error, ErrorKind, Result, Time};
 use tierscope_exchange::PartialDir;
 use tierscope_trace::Event;
 use tierscope_trace::compact::Writer;
-use tierscope_trace::ptat::{Files, WalkWriter};
-use tierscope_wire::{Record, TlbMiss};
+use tierscope_trace::ptat::{Files, WalkFile, WalkWriter, each_walk};
+use tierscope_wire::TlbMiss;
 
 use super::capture::{NAMES, create};
 
-/// Words of a record: the walk's, and the entry.
-const WORDS: usize = TlbMiss::WORDS + 1;
 /// Pages of 2 MiB that lie further apart than so many belong to different objects.
 const APART: u64 = 8;
 /// From here on addresses are the kernel's.
@@ -41,78 +36,19 @@ pub struct ImportArgs {
     pub no_kernel: bool,
 }
 
-/// A CPU's walks, one after another.
-struct Walks {
-    name: String,
-    input: BufReader<File>,
-    offset: u64,
-    next: Option<(TlbMiss, u64)>,
-}
-
-impl Walks {
-    fn open(path: &Path) -> Result<Self> {
+/// Hands on the walks of all files in the order of their time.
+fn each(paths: &[PathBuf], take: impl FnMut(&TlbMiss, u64) -> Result<()>) -> Result<()> {
+    let open = |path: &PathBuf| {
         let name = path.display().to_string();
         let file = File::open(path).map_err(|e| {
             Error::new(ErrorKind::Io, format!("cannot read {name}"))
                 .cause(e)
                 .remedy("check its path")
         })?;
-        let input = BufReader::with_capacity(1 << 18, file);
-        let mut walks = Self { name, input, offset: 0, next: None };
-        walks.advance()?;
-        Ok(walks)
-    }
-
-    fn wrong(&self, cause: &str) -> Error {
-        Error::new(ErrorKind::Data, format!("{}, byte {}", self.name, self.offset))
-            .cause(cause)
-            .remedy("give files that the instrumented machine kept; what comes before may be cut off as a file of its own")
-    }
-
-    /// Goes on to the next; a file ends behind a whole one.
-    fn advance(&mut self) -> Result<Option<(TlbMiss, u64)>> {
-        let mut bytes = [0; WORDS * 8];
-        let mut length = 0;
-        while length < bytes.len() {
-            match self.input.read(&mut bytes[length..]) {
-                Ok(0) => break,
-                Ok(count) => length += count,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.wrong(&error.to_string())),
-            }
-        }
-        let taken = self.next.take();
-        if length == 0 {
-            return Ok(taken);
-        }
-        if length < bytes.len() {
-            return Err(self.wrong("it ends within a record"));
-        }
-        let words: Vec<u64> = bytes
-            .chunks_exact(8)
-            .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
-            .collect();
-        let miss = TlbMiss::read(&words).ok_or_else(|| self.wrong("it is no record of a walk"))?;
-        if taken.is_some_and(|(before, _)| before.time > miss.time) {
-            return Err(self.wrong("its time lies before that of the record before"));
-        }
-        self.offset += bytes.len() as u64;
-        self.next = Some((miss, words[TlbMiss::WORDS]));
-        Ok(taken)
-    }
-}
-
-/// Hands on the walks of all files in the order of their time.
-fn each(files: &[PathBuf], mut take: impl FnMut(&TlbMiss, u64) -> Result<()>) -> Result<()> {
-    let mut walks = files.iter().map(|path| Walks::open(path)).collect::<Result<Vec<Walks>>>()?;
-    loop {
-        let first = walks.iter_mut().filter(|walks| walks.next.is_some());
-        let time = |walks: &&mut Walks| walks.next.map_or(Time(u64::MAX), |(miss, _)| miss.time);
-        let Some(first) = first.min_by_key(time) else { return Ok(()) };
-        if let Some((miss, entry)) = first.advance()? {
-            take(&miss, entry)?;
-        }
-    }
+        WalkFile::new(&name, BufReader::with_capacity(1 << 18, file))
+    };
+    let mut files = paths.iter().map(open).collect::<Result<Vec<_>>>()?;
+    each_walk(&mut files, take)
 }
 
 /// What a first look tells: where entries lie, and which memory is walked to.
@@ -190,6 +126,10 @@ fn stretches(pages: &BTreeSet<u64>) -> Vec<(u64, u64)> {
 mod tests {
     use super::*;
     use tierscope_core::Level;
+    use tierscope_wire::Record;
+
+    /// Words of a record.
+    const WORDS: usize = TlbMiss::WORDS + 1;
 
     fn record(time: u64, address: u64) -> Vec<u8> {
         let miss = TlbMiss {
@@ -238,7 +178,7 @@ mod tests {
     fn what_is_no_record_is_told_with_its_place() {
         let cut = [record(1, 0x40_0000), record(2, 0x40_0000)[..24].to_vec()].concat();
         let told = |files: &[Vec<u8>]| import(files, false).1.expect_err("wrong").to_string();
-        assert!(told(&[cut]).contains("tlb-0.bin, byte 40: it ends within a record"));
+        assert!(told(&[cut]).contains("tlb-0.bin: byte 40: it ends within a record"));
         let back = [record(2, 0x40_0000), record(1, 0x40_0000)].concat();
         assert!(told(&[back]).contains("its time lies before"));
         assert!(told(&[vec![0; 40]]).contains("it is no record of a walk"));

@@ -303,7 +303,7 @@ impl Tape {
         if self.writer.is_none() {
             return Ok(());
         }
-        let read = || fs::read(&**name).ok().and_then(|bytes| Elf::read(&bytes));
+        let read = || Elf::open(Path::new(&**name));
         let elf = self.files.entry(name.to_string()).or_insert_with(read);
         let Some(elf) = elf else { return Ok(()) };
         let Some(bias) = elf.bias(*start, offset) else { return Ok(()) };
@@ -397,13 +397,16 @@ impl Tape {
 /// The file that a process has mapped at an address, while it is there.
 fn mapped_at(pid: u64, address: u64) -> Option<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    maps.lines().find_map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let hex = |text| u64::from_str_radix(text, 16).ok();
-        let holds = (hex(start)?..hex(end)?).contains(&address);
-        words.nth(4).filter(|path| holds && path.starts_with('/')).map(str::to_owned)
-    })
+    maps.lines().find_map(|line| file_at(line, address)).map(str::to_owned)
+}
+
+/// The file of a line of /proc/PID/maps, if it is mapped at the address.
+fn file_at(line: &str, address: u64) -> Option<&str> {
+    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    // What stands before has no slash; a path may have spaces.
+    let path = &line[line.find('/')?..];
+    (hex(start)?..hex(end)?).contains(&address).then_some(path)
 }
 
 fn tell(
@@ -452,4 +455,18 @@ fn tell(
         "bytes_per_access": each, "allocations": told.gifts,
     });
     report::print(&format!("{said:#}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapped_file_is_found_by_an_address() {
+        let line = "7f00-7f10 r-xp 00001000 08:01 99                 /usr/lib/a b.so";
+        assert_eq!(file_at(line, 0x7f0f), Some("/usr/lib/a b.so"));
+        assert_eq!(file_at(line, 0x7f10), None);
+        assert_eq!(file_at("7f00-7f10 rw-p 00000000 00:00 0   [heap]", 0x7f00), None);
+        assert_eq!(file_at("", 0), None);
+    }
 }

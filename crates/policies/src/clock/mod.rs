@@ -330,12 +330,16 @@ impl Clock {
             self.set(page, flag::FILE, file);
             return self.put(page, tier, next(PageState::Absent, Event::Added, false));
         }
-        // Somebody else moved it.
-        if let Some((from, state)) = self.state(page)
-            && from != tier
+        // Somebody else moved it; of a locked page any state will do.
+        if let Some(on) = self.lists.list_of(page)
+            && tier_of(on) != tier
         {
-            let is_top = state == PageState::Promote && tier.0 == 0;
-            self.put(page, tier, if is_top { PageState::ActiveReferenced } else { state });
+            let state = match self.state(page) {
+                Some((_, PageState::Promote)) if tier.0 == 0 => PageState::ActiveReferenced,
+                Some((_, state)) => state,
+                None => PageState::InactiveUnreferenced,
+            };
+            self.put(page, tier, state);
         }
     }
 
@@ -354,7 +358,7 @@ impl Clock {
         self.accessed(page, Event::Called);
     }
 
-    /// A scan's answer said that a page was written to: tests.
+    /// Number of the tier, and state, of a page that is on a list and not locked.
     #[cfg(test)]
     pub(crate) fn state_of(&self, page: u32) -> Option<(u8, PageState)> {
         self.state(page).map(|(tier, state)| (tier.0, state))
@@ -545,6 +549,18 @@ mod tests {
     fn the_ratio_grows_with_the_root_of_the_tier() {
         let ratios = [100 << 20, 1 << 30, 10 << 30, 100 << 30, 1 << 40].map(ratio_of);
         assert_eq!(ratios, [1, 3, 10, 31, 101]);
+    }
+
+    // Moved while it was locked, by whoever may: it is of the other tier when it is unlocked.
+    #[test]
+    fn a_locked_page_may_be_moved_by_somebody_else() {
+        let mut clock = Clock::new(true, 1);
+        clock.see(3, 0, Tier(1), false);
+        clock.lock(3, true);
+        assert_eq!(clock.state_of(3), None);
+        clock.see(3, 0, Tier(0), false);
+        clock.lock(3, false);
+        assert_eq!(clock.state_of(3), Some((0, PageState::InactiveUnreferenced)));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod monitor;
 mod parser;
 mod saved;
 mod source;
+mod walk_file;
 mod walks;
 mod write;
 
@@ -36,6 +37,7 @@ pub use monitor::{Boards, Monitor};
 pub use parser::{Block, Parser, Sink};
 pub(crate) use source::Misses as MissSource;
 pub use tierscope_wire::ptat::{Change, Stage, Told, What, Window};
+pub use walk_file::{WalkFile, each_walk};
 pub use walks::WalkWriter;
 pub use write::{BoardWriter, DumpWriter};
 

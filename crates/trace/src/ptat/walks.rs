@@ -21,7 +21,7 @@ const WRITABLE: u64 = 2;
 /// A tick is a nanosecond, as records of walks tell time.
 const TICK_PS: u32 = 1000;
 /// Beyond any memory.
-const TAGS: Window = Window { start: 1 << 46, bytes: 1 << 20 };
+pub(super) const TAGS: Window = Window { start: 1 << 46, bytes: 1 << 20 };
 /// Bytes from one tag to the next.
 const TAG: u64 = 64;
 /// Entries of a capture lie within so many bytes of memory.
@@ -64,8 +64,9 @@ impl<W: Write> WalkWriter<W> {
         let header = BusHeader { board: 0, boards: 1, grain, tick_ps: TICK_PS, start: 0 };
         let board = BoardWriter::new(&name, out, header)?;
         let (name, out) = open(None)?;
-        let record = if start + bytes > 64 << 30 { 14 } else { 13 };
-        let dump = DumpWriter::new(&name, out, DumpHeader { record, region, tags: TAGS })?;
+        // Pages may lie beyond 64 GiB wherever their entries lie.
+        let header = DumpHeader { record: 14, region, tags: TAGS };
+        let dump = DumpWriter::new(&name, out, header)?;
         let (known, pids) = (HashMap::new(), BTreeMap::new());
         Ok(Self { board, dump, region, known, pids, tag: 0, outside: 0 })
     }

@@ -4,6 +4,7 @@ mod corpus;
 mod damage;
 mod saved;
 mod stage;
+mod walks;
 
 use proptest::prelude::*;
 use tierscope_core::Level;

@@ -1,0 +1,42 @@
+//! What the fuzz target `walks` does with its input; crates/trace replays the corpus with it.
+
+use tierscope_core::Result;
+use tierscope_trace::ptat::{BoardReader, Capture, DumpReader, WalkFile, WalkWriter, each_walk};
+use tierscope_wire::TlbMiss;
+
+/// Makes a capture of the walks of two CPUs: the first four bytes tell how many of the others are the first one's file, the rest is the
+/// second one's. Gives how many there were if nothing was wrong.
+pub(crate) fn read(data: &[u8]) -> Option<u64> {
+    let (length, rest) = data.split_first_chunk::<4>()?;
+    let (first, second) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    let (mut walks, mut entries) = (0u64, (u64::MAX, 0));
+    each([first, second], |miss, _| {
+        walks += 1;
+        entries = (entries.0.min(miss.entry), entries.1.max(miss.entry));
+        Ok(())
+    })
+    .ok()?;
+    assert!(walks <= data.len() as u64 / 40);
+    // Memory of the parser is bounded by where entries lie, up to a gigabyte.
+    if walks == 0 || entries.1 - entries.0 > 16 << 20 {
+        return None;
+    }
+    let open = |_| Ok((String::new(), Vec::new()));
+    let mut writer = WalkWriter::new(entries, 6, open).expect("a small region");
+    each([first, second], |miss, entry| writer.walk(miss, entry)).expect("it was read before");
+    let (board, dump, outside) = writer.finish().expect("memory");
+    let board = BoardReader::new("board", &board[..]).expect("ours");
+    let dump = DumpReader::new("dump", &dump[..]).expect("ours");
+    let mut capture = Capture::of(vec![board], dump).expect("one machine");
+    while capture.step(&mut ()) {}
+    let (misses, damage) = capture.finish();
+    assert_eq!((damage.count, outside), (0, 0));
+    assert_eq!(misses.total(), walks);
+    Some(walks)
+}
+
+fn each(files: [&[u8]; 2], take: impl FnMut(&TlbMiss, u64) -> Result<()>) -> Result<()> {
+    let files = files.into_iter().map(|bytes| WalkFile::new("cpu", bytes));
+    let mut files = files.collect::<Result<Vec<_>>>()?;
+    each_walk(&mut files, take)
+}
