@@ -149,21 +149,24 @@ mod tests {
         pages
     }
 
+    fn known(pages: &mut Generations) -> Known<'_> {
+        Known { key: KEY, table: pages.table_mut(KEY).expect("it is there") }
+    }
+
     // The first look finds all young, whose bits were never cleared; the second 64 of 512; the third 63.
     #[test]
     fn tables_are_looked_into_while_many_of_their_pages_are_young() {
         let mut pages = pages();
         let mut walk = FromAbove { rest: 1, ..FromAbove::default() };
-        let mut known = || Known { key: KEY, table: pages.table_mut(KEY).expect("it is there") };
-        assert_eq!(walk.enters(known(), true), Look::Past);
-        assert_eq!(walk.enters(known(), false), Look::Past, "nobody looked yet");
-        walk.saw(known(), 512, 512, false);
-        assert_eq!(walk.enters(known(), false), Look::Past);
-        walk.saw(known(), 64, 512, false);
-        assert_eq!(walk.enters(known(), false), Look::Trust, "it rests for a walk");
-        assert_eq!(walk.enters(known(), false), Look::Into);
-        walk.saw(known(), 63, 512, true);
-        assert_eq!(walk.enters(known(), false), Look::Past);
+        assert_eq!(walk.enters(known(&mut pages), true), Look::Past);
+        assert_eq!(walk.enters(known(&mut pages), false), Look::Past, "nobody looked yet");
+        walk.saw(known(&mut pages), 512, 512, false);
+        assert_eq!(walk.enters(known(&mut pages), false), Look::Past);
+        walk.saw(known(&mut pages), 64, 512, false);
+        assert_eq!(walk.enters(known(&mut pages), false), Look::Trust, "it rests for a walk");
+        assert_eq!(walk.enters(known(&mut pages), false), Look::Into);
+        walk.saw(known(&mut pages), 63, 512, true);
+        assert_eq!(walk.enters(known(&mut pages), false), Look::Past);
     }
 
     #[test]
@@ -182,7 +185,6 @@ mod tests {
         };
         walk.regions(&Snapshot { regions: vec![region], ..Snapshot::default() });
         assert!(walk.shares_bits());
-        let known = Known { key: KEY, table: pages.table_mut(KEY).expect("it is there") };
-        assert_eq!(walk.enters(known, false), Look::Into);
+        assert_eq!(walk.enters(known(&mut pages), false), Look::Into);
     }
 }
