@@ -366,7 +366,7 @@ mod tests {
     // 100 pages in 10 s are 10 a second, and 1 in 100 ms.
     #[test]
     fn a_scan_is_as_long_as_the_policy_waits() {
-        let mut outcome = outcome("multi_clock", 1.0);
+        let mut outcome = Outcome { seconds: 10.0, ..outcome("multi_clock", 1.0) };
         outcome.moves.promoted_bytes = 100 * 4096;
         assert_eq!(Figure::PagesAScan.of(&outcome), None, "it has no interval");
         for (interval, pages) in [("1s", 10.0), ("100ms", 1.0)] {

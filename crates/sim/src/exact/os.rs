@@ -701,10 +701,16 @@ impl Os {
         if empty && hole.linear + whole <= end && hole.vma.pages == PageSize::K4 {
             let interleaved = matches!(hole.vma.placement, Placement::Interleave(_));
             if !interleaved && !hole.vma.watched && self.populate_table(hole, flags)? {
+                self.forget_swapped(&Range::new(hole.id, hole.linear, hole.linear + whole));
                 return Ok(Ok(whole));
             }
         }
-        Ok(self.place_page(hole, flags)?.map(|(size, _)| size.bytes()))
+        let placed = self.place_page(hole, flags)?;
+        if let Ok((size, _)) = placed {
+            let page = hole.linear & !(size.bytes() - 1);
+            self.forget_swapped(&Range::new(hole.id, page, page + size.bytes()));
+        }
+        Ok(placed.map(|(size, _)| size.bytes()))
     }
 
     /// 512 small pages from one block, if there is a whole one.
