@@ -29,7 +29,7 @@ use crate::units::show_bytes;
 
 /// The hardware.
 const HARDWARE: &str = "xeon-gold-6354";
-/// Walks, the first included: an even number of others, as every other walk of `mglru-telescope` looks into dense tables.
+/// Walks, the first included: an even number of others, as `mglru-telescope` may look into a table in every other one.
 const WALKS: u32 = 7;
 /// From one to the next; a walk of a terabyte takes seconds.
 const INTERVAL: Duration = Duration::from_secs(20);
