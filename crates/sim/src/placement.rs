@@ -60,6 +60,23 @@ impl Watermarks {
     }
 }
 
+/// Tiers of so many MiB, for tests.
+#[cfg(test)]
+pub(crate) fn toy_tiers(mib: &[u64]) -> Vec<MemoryTier> {
+    let tier = |mib: &u64| MemoryTier {
+        name: "toy".into(),
+        mib: *mib,
+        read_ns: 1,
+        write_ns: 1,
+        read_mib_s: 1,
+        write_mib_s: 1,
+        source: "toy".into(),
+        assumed: vec![],
+        ranges: Default::default(),
+    };
+    mib.iter().map(tier).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -401,28 +401,13 @@ fn prefix(from: u64, rule: &[Tier], tier: Tier, count: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::WATERMARK_SCALE;
+    use crate::placement::{WATERMARK_SCALE, toy_tiers};
     use proptest::prelude::*;
     use tierscope_core::{Backing, Mapping, Space};
 
     const FAST: Tier = Tier(0);
     const SLOW: Tier = Tier(1);
     const FAR: Tier = Tier(2);
-
-    fn tiers(mib: &[u64]) -> Vec<MemoryTier> {
-        let tier = |mib: &u64| MemoryTier {
-            name: "toy".into(),
-            mib: *mib,
-            read_ns: 1,
-            write_ns: 1,
-            read_mib_s: 1,
-            write_mib_s: 1,
-            source: "toy".into(),
-            assumed: vec![],
-            ranges: std::collections::BTreeMap::new(),
-        };
-        mib.iter().map(tier).collect()
-    }
 
     /// One mapping of so many MiB from 1 MiB on.
     fn mapped(mib: u64) -> (Mappings, Range) {
@@ -440,7 +425,7 @@ mod tests {
 
     fn places(mib: &[u64], placement: &Placement, bytes: u64) -> (Places, Range) {
         let (mappings, range) = mapped(bytes);
-        (placed(&tiers(mib), placement, &mappings).expect("it fits"), range)
+        (placed(&toy_tiers(mib), placement, &mappings).expect("it fits"), range)
     }
 
     fn mib(places: &Places, range: &Range) -> Vec<f64> {
@@ -478,12 +463,12 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         let (mappings, _) = mapped(100);
         let refused = |placement: Placement| {
-            placed(&tiers(&[32, 64]), &placement, &mappings).unwrap_err().to_string()
+            placed(&toy_tiers(&[32, 64]), &placement, &mappings).unwrap_err().to_string()
         };
         assert!(refused(Placement::FirstTouch).contains("100 MiB with its page tables in 96 MiB"));
         assert!(refused(Placement::Bind(FAR)).contains("not there"));
         let (mappings, _) = mapped(50);
-        let bound = placed(&tiers(&[32, 64]), &Placement::Bind(FAST), &mappings);
+        let bound = placed(&toy_tiers(&[32, 64]), &Placement::Bind(FAST), &mappings);
         assert!(bound.unwrap_err().to_string().contains("is full"));
     }
 

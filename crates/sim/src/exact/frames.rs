@@ -230,18 +230,7 @@ impl Frames {
 /// Tiers of so many MiB.
 #[cfg(test)]
 pub(super) fn toy(mib: &[u64]) -> Frames {
-    let tier = |mib: &u64| MemoryTier {
-        name: "toy".into(),
-        mib: *mib,
-        read_ns: 1,
-        write_ns: 1,
-        read_mib_s: 1,
-        write_mib_s: 1,
-        source: "toy".into(),
-        assumed: vec![],
-        ranges: Default::default(),
-    };
-    let tiers: Vec<MemoryTier> = mib.iter().map(tier).collect();
+    let tiers = crate::placement::toy_tiers(mib);
     let marks = mib.iter().map(|mib| Watermarks::of(mib << 8, mib << 8, 10, None));
     Frames::new(&tiers, &marks.collect::<Vec<_>>())
 }
