@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tierscope_core::{Access as Touch, Error, ErrorKind, Result, Time};
 use tierscope_exchange::Partial;
 use tierscope_hw::PageSize;
+use tierscope_linux::proc::parse_line;
 use tierscope_trace::compact::Writer;
 use tierscope_trace::elf::Elf;
 use tierscope_trace::mappings::MappingLog;
@@ -402,11 +403,9 @@ fn mapped_at(pid: u64, address: u64) -> Option<String> {
 
 /// The file of a line of /proc/PID/maps, if it is mapped at the address.
 fn file_at(line: &str, address: u64) -> Option<&str> {
-    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
-    let hex = |text| u64::from_str_radix(text, 16).ok();
-    // What stands before has no slash; a path may have spaces.
-    let path = &line[line.find('/')?..];
-    (hex(start)?..hex(end)?).contains(&address).then_some(path)
+    let mapping = parse_line(line.as_bytes()).ok()?;
+    let name = std::str::from_utf8(mapping.name).ok().filter(|name| name.starts_with('/'))?;
+    (mapping.start..mapping.end).contains(&address).then_some(name)
 }
 
 fn tell(
