@@ -103,7 +103,7 @@ pub(crate) struct Table {
 }
 
 /// How the leaves of a table were when they were looked at last: a byte, as a table has few.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leaves(u8);
 
 impl Leaves {

@@ -17,6 +17,8 @@
 //! - One type of pages: anonymous memory, and files where `files` says so. Swappiness has no meaning.
 //! - The kernel opens generations on demand; here no sooner than `interval` after the last, since a tool that
 //!   reclaims ahead of time has nobody who waits.
+//! - What came back without a page event is met by a look at its table, in one walk of four: the kernel learns of
+//!   it by the fault.
 //! - A look at a page's neighbours takes the whole blocks of 64 pages that hold candidates, whether one of them
 //!   was young or not: a word of a scan's answer costs less than a call.
 //!
