@@ -8,8 +8,8 @@
 //! - Under a young entry it looks into tables of which many pages were young when they were looked at last
 //!   (MGLRU's one in eight), in place of the Bloom filter; for `rest` walks after a look not even into those: what
 //!   was young then stays so. The first look at a table tells nothing of that, since its leaves were never cleared.
-//! - Before pages go, their upper entry is asked once more: under one that is still old nothing was accessed.
-//!   Under a young one the leaves are looked at.
+//! - Before pages go, their upper entry is asked once more: under one that is still old, and was so in all walks
+//!   since its leaves were looked at, nothing was accessed. Otherwise the leaves are looked at.
 //! - Where an instrument (Telescope) gives regions, those that it never found accessed, the oldest first, are
 //!   given back before others. An instrument clears the same bits; so leaves are looked at always then, and a
 //!   table within a region that the instrument found accessed is looked into whatever its own entry says.
@@ -47,18 +47,22 @@ impl Walk for FromAbove {
         if self.is_hot(&range_of(known.key)) {
             return Look::Into;
         }
-        match known.table.leaves.rest() {
-            None => Look::Past,
+        let leaves = known.table.leaves;
+        match leaves.rest() {
+            None => {
+                known.table.leaves = leaves.doubted();
+                Look::Past
+            }
             Some(0) => Look::Into,
             Some(rest) => {
-                known.table.leaves = Leaves::dense(rest - 1);
+                known.table.leaves = Leaves::dense(rest - 1).doubted();
                 Look::Trust
             }
         }
     }
 
     fn saw(&mut self, known: Known<'_>, young: u64, present: u64, _: bool) {
-        let met = known.table.leaves != Leaves::UNMET;
+        let met = !known.table.leaves.is_unmet();
         let dense = met && is_dense(young, present);
         known.table.leaves = if dense { Leaves::dense(self.rest) } else { Leaves::SPARSE };
     }
@@ -119,7 +123,9 @@ impl MglruTelescope {
 mod tests {
     use std::time::Duration;
 
-    use tierscope_core::{RangeSet, SpaceId};
+    use tierscope_core::{
+        Evidence, Orders, PlacementView, Policy, RangeSet, Setting, SpaceId, Time,
+    };
 
     use super::*;
     use crate::reclaim::generations::{Generations, Key};
@@ -137,6 +143,44 @@ mod tests {
         assert_eq!(trace.places(), "3:0 512:0");
         let ordered = trace.ordered();
         assert_eq!(ordered[ordered.len() - 2..], ["1024 Reclaim", "1536 Reclaim"], "{ordered:?}");
+    }
+
+    /// The policy where no instrument speaks.
+    struct Alone(MglruTelescope);
+
+    impl Policy for Alone {
+        fn name(&self) -> &'static str {
+            self.0.name()
+        }
+
+        fn settings(&self) -> Vec<Setting> {
+            self.0.settings()
+        }
+
+        fn observe(&mut self, evidence: Evidence<'_>, orders: &mut Orders) {
+            if !matches!(evidence, Evidence::Regions(_)) {
+                self.0.observe(evidence, orders);
+            }
+        }
+
+        fn tick(&mut self, now: Time, places: &dyn PlacementView, orders: &mut Orders) -> Time {
+            self.0.tick(now, places, orders)
+        }
+    }
+
+    // One page of a table is touched between any two walks, at any distance from them; the walk before pages go
+    // clears the upper entry.
+    #[test]
+    fn under_an_entry_that_was_young_leaves_are_looked_at_before_they_go() {
+        for phase in 0..3 {
+            let config = Config { interval: Duration::from_secs(3), ..config() };
+            let mut trace = Trace::new(Alone(MglruTelescope::new(config)), [4096], 2048);
+            trace.seconds(24, |second| if second % 3 == phase { vec![1030] } else { vec![] });
+            // What lies before the page and what lies behind it go apart.
+            let ordered = trace.ordered();
+            assert!(ordered.contains(&"1031 Reclaim".into()), "phase {phase}: {ordered:?}");
+            assert!(trace.places().contains("1030:0"), "phase {phase}");
+        }
     }
 
     const KEY: Key = (SpaceId(0), 3);

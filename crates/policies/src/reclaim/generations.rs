@@ -102,7 +102,8 @@ pub(crate) struct Table {
     pub(crate) leaves: Leaves,
 }
 
-/// How the leaves of a table were when they were looked at last: a byte, as a table has few.
+/// How the leaves of a table were when they were looked at last, and whether something below its upper entry was
+/// accessed since: a byte, as a table has few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leaves(u8);
 
@@ -111,15 +112,29 @@ impl Leaves {
     pub(crate) const UNMET: Self = Self(0);
     /// Few were young.
     pub(crate) const SPARSE: Self = Self(1);
+    const DOUBTFUL: u8 = 1 << 7;
 
     /// Many were young; they need no look for so many walks.
     pub(crate) fn dense(rest: u8) -> Self {
-        Self(rest.saturating_add(2))
+        Self(rest.saturating_add(2).min(Self::DOUBTFUL - 1))
     }
 
     /// For how many walks dense leaves need no look; `None` if they are not dense.
     pub(crate) fn rest(self) -> Option<u8> {
-        self.0.checked_sub(2)
+        (self.0 & !Self::DOUBTFUL).checked_sub(2)
+    }
+
+    /// Something below was accessed, and nobody looked what.
+    pub(crate) fn doubted(self) -> Self {
+        Self(self.0 | Self::DOUBTFUL)
+    }
+
+    pub(crate) fn is_doubtful(self) -> bool {
+        self.0 & Self::DOUBTFUL != 0
+    }
+
+    pub(crate) fn is_unmet(self) -> bool {
+        self.0 & !Self::DOUBTFUL == 0
     }
 }
 

@@ -179,6 +179,10 @@ const LOST: Duration = Duration::from_secs(5);
 /// A table with pages that went, and an upper entry that is young, is looked into in one walk of so many: one of
 /// them may have come back. Assumed: until then it is not given back again, and not counted.
 const MEET: u64 = 4;
+/// Leaves between two ranges are looked at with them up to so many bytes: a call costs as much as some hundreds
+/// of entries (`lab run reclaim`, where calls for single tables took twice an entry's time), an entry of an upper
+/// level covers 512 leaves.
+const NEAR: u64 = 2 << 20;
 /// How long to wait for outcomes.
 const SOON: Duration = Duration::from_millis(20);
 
@@ -536,16 +540,26 @@ impl<W: Walk> Reclaimer<W> {
         let keys = self.candidates();
         let Some(last) = keys.last() else { return };
         self.hand = (last.0, last.1 + 1);
-        let mut ranges: VecDeque<Range> = VecDeque::new();
-        keys.iter().for_each(|key| push(&mut ranges, self.old_blocks(*key)));
         let asks_above = W::ASKS_ABOVE && !self.walk.shares_bits();
-        for range in ranges {
-            let mode = ScanMode { clear: !asks_above, prune: false, present: true };
-            if asks_above {
-                self.ask(Level::PMD.align(&range), Level::PMD, mode, Why::CheckAbove, orders);
-            } else {
-                self.ask(range, Level::PTE, mode, Why::Check, orders);
+        let (mut above, mut below) = (VecDeque::new(), VecDeque::new());
+        for key in keys {
+            match asks_above && self.pages.table(key).is_some_and(speaks_above) {
+                true => push_near(&mut above, range_of(key), NEAR << 9),
+                false => push_near(&mut below, self.old_blocks(key), NEAR),
             }
+        }
+        let mode = ScanMode { clear: false, prune: false, present: true };
+        for range in above {
+            self.ask(range, Level::PMD, mode, Why::CheckAbove, orders);
+        }
+        self.ask_leaves(below, orders);
+    }
+
+    /// Looks at leaves of pages that are to be given back.
+    fn ask_leaves(&mut self, ranges: VecDeque<Range>, orders: &mut Orders) {
+        let mode = ScanMode { clear: true, prune: false, present: true };
+        for range in ranges {
+            self.ask(range, Level::PTE, mode, Why::Check, orders);
         }
     }
 
@@ -592,14 +606,14 @@ impl<W: Walk> Reclaimer<W> {
         for index in 0..set.entries() {
             let key = (set.range.space, (set.range.start >> Level::PMD.shift()) + index);
             let Some(table) = self.pages.table(key) else { continue };
-            if table.count(self.pages.oldest()) == 0 {
+            if table.count(self.pages.oldest()) == 0 || !speaks_above(table) {
                 continue;
             }
             if set.is_young(index) && table.huge {
                 let young = self.pages.youngest();
                 self.pages.set_all(key, |state| matches!(state, State::In(_)), young);
             } else if set.is_young(index) {
-                push(&mut doubtful, self.old_blocks(key));
+                push_near(&mut doubtful, self.old_blocks(key), NEAR);
             } else if !table.huge || self.left >= PAGES as u64 {
                 for page in 0..PAGES {
                     if self.may_go(key, page, last_tier) {
@@ -612,10 +626,7 @@ impl<W: Walk> Reclaimer<W> {
         }
         self.config.costs.charge(orders, set.entries());
         self.give_back(chosen, orders);
-        let mode = ScanMode { clear: true, prune: false, present: true };
-        for range in doubtful {
-            self.ask(range, Level::PTE, mode, Why::Check, orders);
-        }
+        self.ask_leaves(doubtful, orders);
     }
 
     /// Whether a page that was found old just now goes; it is on its way then, or spared.
@@ -723,10 +734,24 @@ impl<W: Walk> Reclaimer<W> {
     }
 }
 
+/// Whether an upper entry that is old speaks for all below: it was so whenever it was asked.
+fn speaks_above(table: &Table) -> bool {
+    table.huge || !table.leaves.is_doubtful()
+}
+
 /// Appends a range, or lengthens the last one.
 fn push(ranges: &mut VecDeque<Range>, next: Range) {
+    push_near(ranges, next, 0);
+}
+
+/// Appends a range, or lengthens the last one by it and a gap of at most so many bytes.
+fn push_near(ranges: &mut VecDeque<Range>, next: Range, gap: u64) {
     match ranges.back_mut() {
-        Some(last) if last.touches(&next) => last.end = next.end,
+        Some(last)
+            if last.space == next.space && (last.end..=last.end + gap).contains(&next.start) =>
+        {
+            last.end = next.end;
+        }
         _ => ranges.push_back(next),
     }
 }
