@@ -1,0 +1,223 @@
+//! Giving back: pages of the oldest generation are looked at once more, and go if they are still old.
+//!
+//! Source: Linux 6.12 mm/vmscan.c (`evict_folios`, `sort_folio`, `lru_gen_look_around`).
+
+use std::collections::VecDeque;
+
+use tierscope_core::{AccessedSet, Failure, Level, Orders, Outcome, Range, ScanMode};
+
+use super::generations::{BLOCK, BLOCK_SHIFT, Key, PAGES, State, Table, pages_in, range_of};
+use super::words::Words;
+use super::{Reclaimer, SLICE, Walk, Why, push_near};
+
+/// Actions under way at a time.
+const UNDER_WAY: usize = 4096;
+/// Leaves between two ranges are looked at with them up to so many bytes: a call costs as much as some hundreds
+/// of entries (`lab run reclaim`, where calls for single tables took twice an entry's time), an entry of an upper
+/// level covers 512 leaves.
+const NEAR: u64 = 2 << 20;
+/// Bytes of an action at most: what fails is looked at again as a whole.
+const ACTION: u64 = 2 << 20;
+
+impl<W: Walk> Reclaimer<W> {
+    /// Looks at the pages of the oldest generation, as many as may go.
+    pub(super) fn begin_check(&mut self, orders: &mut Orders) {
+        let (leaving, out) = (self.pages.total(State::Leaving), self.pages.total(State::Out));
+        let resident = self.pages.resident() - leaving;
+        self.left = self.way.allows(self.now, resident, out + leaving);
+        self.left = self.left.min(SLICE >> 12);
+        if self.left == 0 || !self.pages.can_evict() || self.leaving.len() >= UNDER_WAY {
+            return;
+        }
+        let keys = self.candidates();
+        let Some(last) = keys.last() else { return };
+        self.hand = (last.0, last.1 + 1);
+        let asks_above = W::ASKS_ABOVE && !self.walk.shares_bits();
+        let (mut above, mut below) = (VecDeque::new(), VecDeque::new());
+        for key in keys {
+            match asks_above && self.pages.table(key).is_some_and(speaks_above) {
+                true => push_near(&mut above, range_of(key), NEAR << 9),
+                false => push_near(&mut below, self.old_blocks(key), NEAR),
+            }
+        }
+        let mode = ScanMode { clear: false, prune: false, present: true };
+        for range in above {
+            self.ask(range, Level::PMD, mode, Why::CheckAbove, orders);
+        }
+        self.ask_leaves(below, orders);
+    }
+
+    /// Looks at leaves of pages that are to be given back.
+    fn ask_leaves(&mut self, ranges: VecDeque<Range>, orders: &mut Orders) {
+        let mode = ScanMode { clear: true, prune: false, present: true };
+        for range in ranges {
+            self.ask(range, Level::PTE, mode, Why::Check, orders);
+        }
+    }
+
+    /// Tables with enough old pages, those first that are to be first.
+    fn candidates(&self) -> Vec<Key> {
+        let oldest = self.pages.oldest();
+        let count = |key: &Key| self.pages.table(*key).map_or(0, |table| table.count(oldest));
+        let mut wanted = self.left;
+        let mut keys: Vec<Key> = Vec::new();
+        let first = self.walk.first().iter().flat_map(|range| self.pages.keys_in(range));
+        let first = first.filter(|key| count(key) > 0);
+        for key in first.chain(self.pages.old_tables(self.hand)) {
+            if wanted == 0 || keys.len() >= UNDER_WAY {
+                break;
+            }
+            keys.push(key);
+            wanted = wanted.saturating_sub(count(&key));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// The blocks of a table from the first to the last that has old pages.
+    fn old_blocks(&self, key: Key) -> Range {
+        let (oldest, range) = (self.pages.oldest(), range_of(key));
+        let Some(table) = self.pages.table(key).filter(|table| !table.is_alike() && !table.huge)
+        else {
+            return range;
+        };
+        let is_old = |index: &usize| table.page(*index).state() == oldest;
+        let first = (0..PAGES).find(is_old).unwrap_or(0) / BLOCK;
+        let last = (0..PAGES).rfind(is_old).unwrap_or(PAGES - 1) / BLOCK;
+        let at = |block: usize| range.start + ((block as u64) << BLOCK_SHIFT);
+        Range { start: at(first), end: at(last + 1), ..range }
+    }
+
+    /// Upper entries before pages are given back: under an old one nothing was accessed since a walk
+    /// cleared it, which was after the pages were last seen young.
+    pub(super) fn check_above(&mut self, set: &AccessedSet, orders: &mut Orders) {
+        let mut doubtful: VecDeque<Range> = VecDeque::new();
+        let mut chosen: Vec<Range> = Vec::new();
+        let last_tier = self.control.last_tier();
+        for index in 0..set.entries() {
+            let key = (set.range.space, (set.range.start >> Level::PMD.shift()) + index);
+            let Some(table) = self.pages.table(key) else { continue };
+            if table.count(self.pages.oldest()) == 0 || !speaks_above(table) {
+                continue;
+            }
+            if set.is_young(index) && table.huge {
+                let young = self.pages.youngest();
+                self.pages.set_all(key, |state| matches!(state, State::In(_)), young);
+            } else if set.is_young(index) {
+                push_near(&mut doubtful, self.old_blocks(key), NEAR);
+            } else if !table.huge || self.left >= PAGES as u64 {
+                for page in 0..PAGES {
+                    if self.may_go(key, page, last_tier) {
+                        let start = range_of(key).start + page as u64 * 4096;
+                        take(&mut chosen, Range::new(key.0, start, start + 4096));
+                    }
+                }
+                self.pages.tidy(key);
+            }
+        }
+        self.config.costs.charge(orders, set.entries());
+        self.give_back(chosen, orders);
+        self.ask_leaves(doubtful, orders);
+    }
+
+    /// Whether a page that was found old just now goes; it is on its way then, or spared.
+    pub(super) fn may_go(&mut self, key: Key, index: usize, last_tier: usize) -> bool {
+        let Some(page) = self.pages.table(key).map(|table| table.page(index)) else { return false };
+        if page.state() != self.pages.oldest() || self.left == 0 {
+            return false;
+        }
+        if page.tier() > last_tier {
+            self.control.spared(page.tier());
+            self.pages.spare(key, index);
+            return false;
+        }
+        self.pages.set(key, index, State::Leaving);
+        self.left -= 1;
+        true
+    }
+
+    pub(super) fn give_back(&mut self, chosen: Vec<Range>, orders: &mut Orders) {
+        self.config.costs.charge(orders, chosen.len() as u64);
+        for range in chosen {
+            self.way.spend(range.bytes() >> 12);
+            self.leaving.order(range, orders);
+        }
+    }
+
+    pub(super) fn ended(&mut self, outcome: &Outcome, orders: &mut Orders) {
+        let Some(range) = self.leaving.end(outcome) else { return };
+        if outcome.failed == 0 && outcome.why.is_none_or(|why| why == Failure::Unmapped) {
+            self.went(&range);
+        } else if outcome.done == 0 {
+            self.stayed(&range);
+        } else {
+            let whole = Level::PMD.align(&range);
+            let mode = ScanMode { clear: false, prune: false, present: true };
+            self.ask(whole, Level::PTE, mode, Why::Settle, orders);
+        }
+    }
+
+    fn went(&mut self, range: &Range) {
+        let mut out = 0;
+        for key in self.pages.keys_in(range) {
+            for index in pages_in(key, range) {
+                let Some(page) = self.pages.table(key).map(|table| table.page(index)) else {
+                    break;
+                };
+                if page.state() == State::Leaving {
+                    self.control.evicted(page.tier());
+                    self.pages.set(key, index, State::Out);
+                    out += 1;
+                }
+            }
+            self.pages.tidy(key);
+        }
+        self.way.note(self.now, out, 0);
+    }
+
+    /// What could not be given back is taken for young: it is not tried again before it has aged.
+    fn stayed(&mut self, range: &Range) {
+        for key in self.pages.keys_in(range) {
+            for index in pages_in(key, range) {
+                let page = self.pages.table(key).map(|table| table.page(index));
+                if page.is_some_and(|page| page.state() == State::Leaving) {
+                    self.pages.set(key, index, self.pages.youngest());
+                }
+            }
+            self.pages.tidy(key);
+        }
+    }
+
+    /// An action failed in part: what is still there stayed.
+    pub(super) fn settle(&mut self, set: &AccessedSet) {
+        let words = Words::new(set, &self.mapped);
+        for key in words.keys() {
+            for word in words.of(key) {
+                for index in word.first..word.first + BLOCK {
+                    let start = range_of(key).start + index as u64 * 4096;
+                    let page = Range::new(key.0, start, start + 4096);
+                    match word.present >> (index - word.first) & 1 {
+                        1 => self.stayed(&page),
+                        _ => self.went(&page),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether an upper entry that is old speaks for all below: it was so whenever it was asked.
+fn speaks_above(table: &Table) -> bool {
+    table.huge || !table.leaves.is_doubtful()
+}
+
+/// Adds a range to what goes, to the last action if it still fits.
+pub(super) fn take(chosen: &mut Vec<Range>, next: Range) {
+    match chosen.last_mut() {
+        Some(last) if last.touches(&next) && last.start / ACTION == next.start / ACTION => {
+            last.end = next.end;
+        }
+        _ => chosen.push(next),
+    }
+}

@@ -1,0 +1,209 @@
+//! A walk: upper entries are asked, or every leaf, and pages get into their generations.
+//!
+//! Source: Linux 6.12 mm/vmscan.c (`walk_pgd_range`, `walk_pmd_range`, `walk_pte_range`, `try_to_inc_max_seq`).
+
+use tierscope_core::{AccessedSet, Level, Orders, Range, RangeSet, ScanMode, ScanStats};
+
+use super::generations::{BLOCK, Key, PAGES, State, range_of};
+use super::giving::take;
+use super::words::{Word, Words};
+use super::{Known, Look, Reclaimer, SLICE, Walk, Why, push};
+
+/// A table with pages that went, and an upper entry that is young, is looked into in one walk of so many: one of
+/// them may have come back. Assumed: until then it is not given back again, and not counted.
+const MEET: u64 = 4;
+
+impl<W: Walk> Reclaimer<W> {
+    pub(super) fn begin_walk(&mut self, orders: &mut Orders) {
+        self.walking = true;
+        self.walks += 1;
+        self.next_walk = self.now + self.config.interval;
+        let tables: RangeSet =
+            self.mapped.as_slice().iter().map(|range| Level::PMD.align(range)).collect();
+        match W::PRUNES {
+            None => self.pending.extend(tables.as_slice()),
+            Some(prune) => {
+                // What was never looked at may be there under an entry that nobody accesses.
+                let (known, new) = (tables.intersect(&self.seen), tables.minus(&self.seen));
+                for (part, prune) in [(known, prune), (new, false)] {
+                    let mode = ScanMode { clear: true, prune, present: true };
+                    for range in part.as_slice() {
+                        self.ask(*range, Level::PMD, mode, Why::Above, orders);
+                    }
+                }
+                self.seen = tables.clone();
+            }
+        }
+        let also: RangeSet = self.walk.also().iter().map(|range| Level::PMD.align(range)).collect();
+        self.pending.extend(also.intersect(&tables).as_slice());
+        self.go_on(orders);
+    }
+
+    /// Asks for the next leaves of a walk, or ends it.
+    pub(super) fn go_on(&mut self, orders: &mut Orders) {
+        if !self.walking || !self.asked.is_empty() {
+            return;
+        }
+        let mut left = SLICE;
+        let mode = ScanMode { clear: true, prune: false, present: true };
+        while let Some(range) = self.pending.front_mut()
+            && left > 0
+        {
+            let end = range.end.min(range.start.saturating_add(left));
+            let part = Range { end, ..*range };
+            range.start = end;
+            left -= part.bytes();
+            if range.is_empty() {
+                self.pending.pop_front();
+            }
+            self.ask(part, Level::PTE, mode, Why::Leaves, orders);
+        }
+        if self.asked.is_empty() {
+            self.end_walk();
+        }
+    }
+
+    fn end_walk(&mut self) {
+        self.walking = false;
+        self.walk.end();
+        if self.pages.age() {
+            self.control.reset();
+        }
+    }
+
+    /// Upper entries of a walk.
+    pub(super) fn above(&mut self, set: &AccessedSet, stats: &ScanStats, orders: &mut Orders) {
+        let huge = stats.leaves[1];
+        for index in 0..set.entries() {
+            let key = (set.range.space, (set.range.start >> Level::PMD.shift()) + index);
+            if set.present[(index / 64) as usize] >> (index % 64) & 1 == 0 {
+                continue;
+            }
+            let fresh = self.pages.table(key).is_none();
+            if fresh {
+                self.pages.learn(key, &self.mapped);
+            }
+            let Some(table) = self.pages.table_mut(key) else { continue };
+            match huge {
+                0 => table.huge = false,
+                _ if huge >= stats.present => table.huge = true,
+                // One of several: what is not alike is not huge.
+                _ => table.huge = table.is_alike(),
+            }
+            if !set.is_young(index) {
+                continue;
+            }
+            let is_huge = table.huge;
+            let out = table.count(State::Out) + table.count(State::Leaving) > 0;
+            if is_huge && !out {
+                let young = self.pages.youngest();
+                let renewed = self.pages.set_all(key, |state| matches!(state, State::In(_)), young);
+                self.config.costs.charge(orders, renewed.min(1));
+                continue;
+            }
+            match self.walk.enters(Known { key, table }, fresh) {
+                // What came back has to be met: the kernel learns of it by the fault.
+                _ if out && self.walks.is_multiple_of(MEET) => {
+                    push(&mut self.pending, range_of(key))
+                }
+                Look::Into => push(&mut self.pending, range_of(key)),
+                Look::Past => {}
+                Look::Trust => {
+                    let renewed = self.pages.renew(key);
+                    self.config.costs.charge(orders, renewed.min(1));
+                }
+            }
+        }
+        self.config.costs.charge(orders, set.young_count());
+    }
+
+    /// Leaves, of a walk or of a check.
+    pub(super) fn leaves(&mut self, set: &AccessedSet, check: bool, orders: &mut Orders) {
+        let words = Words::new(set, &self.mapped);
+        let (mut back, mut changed) = (0, 0);
+        let mut chosen: Vec<Range> = Vec::new();
+        let last_tier = self.control.last_tier();
+        for key in words.keys() {
+            let (mut young, mut present) = (0, 0);
+            for word in words.of(key) {
+                young += u64::from(word.young.count_ones());
+                present += u64::from(word.present.count_ones());
+            }
+            self.at_once(key, young, present);
+            // A huge page goes whole.
+            let whole = self.pages.table(key).is_some_and(|table| table.huge);
+            let check = check && !(whole && self.left < PAGES as u64);
+            for word in words.of(key) {
+                if !self.changes(key, word, check) {
+                    continue;
+                }
+                for index in word.first..word.first + BLOCK {
+                    let bit = 1 << (index - word.first);
+                    if word.mapped & bit == 0 {
+                        continue;
+                    }
+                    changed += 1;
+                    match (word.present & bit != 0, word.young & bit != 0) {
+                        (true, true) => back += u64::from(self.found(key, index)),
+                        (true, false) => back += u64::from(self.old(key, index)),
+                        (false, _) => self.missing(key, index),
+                    }
+                    if check && self.may_go(key, index, last_tier) {
+                        let start = range_of(key).start + index as u64 * 4096;
+                        take(&mut chosen, Range::new(key.0, start, start + 4096));
+                    }
+                }
+            }
+            self.pages.tidy(key);
+            if let Some(table) = self.pages.table_mut(key) {
+                self.walk.saw(Known { key, table }, young, present, self.walking);
+            }
+        }
+        self.config.costs.charge(orders, changed / 8 + set.entries() / PAGES as u64);
+        self.way.note(self.now, 0, back);
+        self.give_back(chosen, orders);
+    }
+
+    /// What holds for all pages of a table alike.
+    fn at_once(&mut self, key: Key, young: u64, present: u64) {
+        let all = PAGES as u64;
+        if present == all && self.pages.table(key).is_none() {
+            self.pages.learn(key, &self.mapped);
+        }
+        let Some(table) = self.pages.table(key) else { return };
+        if young == all && table.count(State::Out) + table.count(State::Leaving) == 0 {
+            self.pages.set_all(key, |state| matches!(state, State::In(_)), self.pages.youngest());
+        }
+    }
+
+    /// Whether a word tells something new.
+    fn changes(&self, key: Key, word: &Word, check: bool) -> bool {
+        let Some(table) = self.pages.table(key) else { return word.present != 0 };
+        if table.count(self.pages.youngest()) == PAGES as u64 && word.present == u64::MAX {
+            return false;
+        }
+        let all_there = word.present == word.mapped && word.mapped == u64::MAX;
+        let none_there = word.present == 0;
+        let nothing_out = table.count(State::Absent) + table.count(State::Out) == 0;
+        let nothing_in = table.count(State::Absent) + table.count(State::Out) == PAGES as u64;
+        let old = check && table.count(self.pages.oldest()) > 0;
+        old || word.young != 0 || !((all_there && nothing_out) || (none_there && nothing_in))
+    }
+
+    /// A page is in memory and was not accessed; whether it had been given back.
+    fn old(&mut self, key: Key, index: usize) -> bool {
+        match self.pages.table(key).map_or(State::Absent, |table| table.page(index).state()) {
+            State::In(_) | State::Leaving => false,
+            State::Absent | State::Out => self.found(key, index),
+        }
+    }
+
+    /// A page is not in memory.
+    fn missing(&mut self, key: Key, index: usize) {
+        if let Some(table) = self.pages.table(key)
+            && matches!(table.page(index).state(), State::In(_))
+        {
+            self.pages.set(key, index, State::Absent);
+        }
+    }
+}
