@@ -68,6 +68,9 @@ phase() {
 data="--keys $keys --value-bytes $value_bytes --hot-keys $hot_keys"
 for policy in $policies; do
     out=/out/$policy
+    # A policy may have several turns.
+    turn=1
+    while [ -e "$out" ]; do turn=$((turn + 1)) out=/out/$policy.$((turn)); done
     mkdir -p "$out"
     take_node_0
     start "$out"
