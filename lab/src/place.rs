@@ -149,8 +149,9 @@ fn in_turns(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
     })?;
     let command = format!("{} --set '{policies}' --set {UNRECORDED}", command_of("tier", &set));
     let names = COMPARED.repeat(TURNS);
-    let runs = turns(&names).iter().map(|name| Run::read(&out.join(name)));
-    let runs: Vec<Run> = runs.collect::<Result<_>>()?;
+    let places = turns(&names);
+    let runs: Vec<Run> =
+        places.iter().map(|place| Run::read(&out.join(place))).collect::<Result<_>>()?;
     Ok(rows_in_turns(server, &names, &runs, &command))
 }
 
