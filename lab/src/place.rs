@@ -83,7 +83,7 @@ fn ten_minutes(desk: &Desk<'_>) -> Result<Vec<Row>> {
     let set = [
         format!("policies={policy}"),
         "seconds=300".to_owned(),
-        format!("limits=bytes_per_second = {ALLOWED:.0}"),
+        format!("limits=bytes_per_second = '{ALLOWED:.0}'"),
         UNRECORDED.to_owned(),
     ];
     let out = boot(desk, "tier", "-ten-minutes", |scenario| {
