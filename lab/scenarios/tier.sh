@@ -70,7 +70,7 @@ for policy in $policies; do
     out=/out/$policy
     # A policy may have several turns.
     turn=1
-    while [ -e "$out" ]; do turn=$((turn + 1)) out=/out/$policy.$((turn)); done
+    while [ -e "$out" ]; do turn=$((turn + 1)); out=/out/$policy.$turn; done
     mkdir -p "$out"
     take_node_0
     start "$out"

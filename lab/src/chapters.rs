@@ -95,6 +95,13 @@ pub(crate) fn figures(output: &str) -> Value {
     serde_json::from_str(&output[at..]).unwrap_or(Value::Null)
 }
 
+/// The middle one of some values, the larger of two; `None` of none.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut all: Vec<f64> = values.collect();
+    all.sort_unstable_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
 /// A figure by its place.
 pub(crate) fn number(figures: &Value, pointer: &str) -> Result<f64> {
     let missing = || Error::new(Kind::Job, pointer, format!("not in the figures {figures}"));

@@ -196,9 +196,7 @@ fn mib(text: &str) -> Option<f64> {
 /// The median over seconds.
 fn median(load: &Value, figure: &str) -> Option<f64> {
     let seconds = load["intervals"].as_array()?.iter().skip(SETTLING);
-    let mut all: Vec<f64> = seconds.filter_map(|second| second[figure].as_f64()).collect();
-    all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied()
+    chapters::median(seconds.filter_map(|second| second[figure].as_f64()))
 }
 
 /// Bytes a second: lines before, lines after, seconds.

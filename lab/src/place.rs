@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::bench::{Bar, Row, row};
-use crate::chapters::{self, Chapter, Desk, number, tierscope};
+use crate::chapters::{self, Chapter, Desk, median, number, tierscope};
 use crate::command::capture;
 use crate::error::{Context, Error, Kind, Result};
 use crate::kernels::Matrix;
@@ -158,12 +158,15 @@ fn in_turns(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
 /// Rows of the turns of some policies.
 fn rows_in_turns(server: &str, names: &[&str], runs: &[Run], command: &str) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (phase, when) in [(Run::first as fn(&Run) -> Phase, "start"), (Run::second, "shift")] {
+    for (phase, when) in
+        [((|run| &run.first) as fn(&Run) -> &Phase, "start"), (|run| &run.second, "shift")]
+    {
         let of = |policy: &str, figure: fn(&Phase) -> f64| -> Vec<f64> {
             let turns = names.iter().zip(runs).filter(|(name, _)| **name == policy);
-            turns.map(|(_, run)| figure(&phase(run))).collect()
+            turns.map(|(_, run)| figure(phase(run))).collect()
         };
-        let rate = |policy: &str| median(of(policy, |phase| phase.rate));
+        let middle = |turns: Vec<f64>| median(turns.into_iter()).expect("each has its turns");
+        let rate = |policy: &str| middle(of(policy, |phase| phase.rate));
         let mut add = |policy: &str, what: &str, value: f64, unit: &str, bar: Bar| {
             let name = format!("{server} in turns: {policy}: {what} after {when}");
             rows.push(row(name, value, unit, bar, command));
@@ -172,7 +175,7 @@ fn rows_in_turns(server: &str, names: &[&str], runs: &[Run], command: &str) -> V
             for (turn, rate) in (1..).zip(of(policy, |phase| phase.rate)) {
                 add(policy, &format!("reads a second, turn {turn},"), rate, "1/s", Bar::None);
             }
-            let p95 = median(of(policy, |phase| phase.p95_us));
+            let p95 = middle(of(policy, |phase| phase.p95_us));
             add(policy, "P95 of sixteen reads, median of turns,", p95, "µs", Bar::None);
         }
         for (base, other) in [("static", "static"), ("the kernel's", "kernel")] {
@@ -185,11 +188,6 @@ fn rows_in_turns(server: &str, names: &[&str], runs: &[Run], command: &str) -> V
     let name = format!("{server} in turns: values read back whole in the end of each");
     rows.push(row(name, checked, "values", Bar::Least(1.0), command));
     rows
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// Where the job leaves what became of policies that may be named more than once.
@@ -210,13 +208,7 @@ fn hot_bytes(scenario: &Scenario) -> Result<f64> {
 
 /// A parameter of the job; what was set by hand is text.
 fn set_number(scenario: &Scenario, key: &str) -> Result<f64> {
-    let number = match scenario.set.get(key) {
-        Some(toml::Value::Integer(number)) => Some(*number as f64),
-        Some(toml::Value::Float(number)) => Some(*number),
-        Some(toml::Value::String(text)) => text.parse().ok(),
-        _ => None,
-    };
-    number.ok_or_else(|| broken(format!("the scenario has no number {key}")))
+    scenario.number(key).ok_or_else(|| broken(format!("the scenario has no number {key}")))
 }
 
 fn broken(cause: impl std::fmt::Display) -> Error {
@@ -261,8 +253,7 @@ impl Phase {
             return Err(broken(format!("{name}: one interval is too little")));
         }
         let reads: f64 = late[1..].iter().filter_map(|part| part["operations"].as_f64()).sum();
-        let mut p95: Vec<f64> = late.iter().filter_map(|part| part["p95_us"].as_f64()).collect();
-        p95.sort_unstable_by(f64::total_cmp);
+        let p95 = median(late.iter().filter_map(|part| part["p95_us"].as_f64()));
         let nodes = dir.join(format!("{name}-nodes.txt"));
         let shares: Vec<f64> = match nodes.exists() {
             true => lines(&nodes)?.iter().filter_map(share_on_node_0).collect(),
@@ -270,7 +261,7 @@ impl Phase {
         };
         Ok(Self {
             rate: reads / seconds,
-            p95_us: p95[p95.len() / 2],
+            p95_us: p95.ok_or_else(|| broken(format!("{name}: no interval has a P95")))?,
             share: shares.last().copied(),
             over_time: [shares.first().copied(), shares.get(shares.len() / 2).copied()],
         })
@@ -313,14 +304,6 @@ fn asked_share(policy: &str) -> Option<f64> {
 }
 
 impl Run {
-    fn first(&self) -> Phase {
-        self.first
-    }
-
-    fn second(&self) -> Phase {
-        self.second
-    }
-
     fn read(dir: &Path) -> Result<Self> {
         let (mut promoted, mut demoted, mut failed, mut cpu) = (0.0, 0.0, 0.0, None);
         let account = dir.join("account.json");

@@ -131,13 +131,7 @@ fn scan_cost(_: &Desk<'_>) -> Result<Vec<Row>> {
 
 /// A number of the scenario.
 fn share(scenario: &Scenario, key: &str) -> Result<f64> {
-    let number = match scenario.set.get(key) {
-        Some(toml::Value::Integer(number)) => Some(*number as f64),
-        Some(toml::Value::Float(number)) => Some(*number),
-        Some(toml::Value::String(text)) => text.parse().ok(),
-        _ => None,
-    };
-    number.ok_or_else(|| broken(format!("the scenario has no number {key}")))
+    scenario.number(key).ok_or_else(|| broken(format!("the scenario has no number {key}")))
 }
 
 fn broken(cause: impl std::fmt::Display) -> Error {
@@ -254,9 +248,8 @@ fn reads(load: &Value) -> Result<(f64, f64)> {
         return Err(broken("one interval is too little"));
     }
     let reads: f64 = intervals[1..].iter().filter_map(|part| part["operations"].as_f64()).sum();
-    let mut p95: Vec<f64> = intervals.iter().filter_map(|part| part["p95_us"].as_f64()).collect();
-    p95.sort_unstable_by(f64::total_cmp);
-    let middle = p95.get(p95.len() / 2).copied().ok_or_else(|| broken("no interval has a P95"))?;
+    let p95 = chapters::median(intervals.iter().filter_map(|part| part["p95_us"].as_f64()));
+    let middle = p95.ok_or_else(|| broken("no interval has a P95"))?;
     Ok((reads / seconds, middle))
 }
 

@@ -70,6 +70,16 @@ fn dir() -> PathBuf {
 }
 
 impl Scenario {
+    /// A parameter of the job that is a number; what was set by hand is text.
+    pub(crate) fn number(&self, key: &str) -> Option<f64> {
+        match self.set.get(key)? {
+            toml::Value::Integer(number) => Some(*number as f64),
+            toml::Value::Float(number) => Some(*number),
+            toml::Value::String(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
     /// Reads the scenario called `name`.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tierscope_core::{Addr, Level, PAGE_SHIFT, Range, RangeSet, SpaceId};
+use tierscope_core::{Addr, Level, PAGE_SHIFT, PAGE_SIZE, Range, RangeSet, SpaceId};
 
 /// Most generations at a time.
 pub(crate) const MOST: u64 = 4;
@@ -198,6 +198,12 @@ pub(crate) fn range_of((space, number): Key) -> Range {
     Range::new(space, number << Level::PMD.shift(), (number + 1) << Level::PMD.shift())
 }
 
+/// The addresses of a table's page.
+pub(crate) fn page_at(key: Key, index: usize) -> Range {
+    let start = range_of(key).start + ((index as u64) << PAGE_SHIFT);
+    Range::new(key.0, start, start + PAGE_SIZE)
+}
+
 /// The pages of `range` that lie in the table, by index.
 pub(crate) fn pages_in(key: Key, range: &Range) -> std::ops::Range<usize> {
     let Some(part) = range_of(key).intersect(range) else { return 0..0 };
@@ -333,6 +339,11 @@ impl Generations {
         self.totals[to.code()] += changed;
         table.tidy();
         changed
+    }
+
+    /// All pages of a table that are in memory are young; returns how many were not.
+    pub(crate) fn touch_all(&mut self, key: Key) -> u64 {
+        self.set_all(key, |state| matches!(state, State::In(_)), self.youngest())
     }
 
     /// Keeps one byte for all pages of a table again, where they are alike.

@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 
 use tierscope_core::{AccessedSet, Failure, Level, Orders, Outcome, Range, ScanMode};
 
-use super::generations::{BLOCK, BLOCK_SHIFT, Key, PAGES, State, Table, pages_in, range_of};
+use super::generations::{
+    BLOCK, BLOCK_SHIFT, Key, PAGES, State, Table, page_at, pages_in, range_of,
+};
 use super::words::Words;
 use super::{Reclaimer, SLICE, Walk, Why, push_near};
 
@@ -89,8 +91,8 @@ impl<W: Walk> Reclaimer<W> {
         Range { start: at(first), end: at(last + 1), ..range }
     }
 
-    /// Upper entries before pages are given back: under an old one nothing was accessed since a walk
-    /// cleared it, which was after the pages were last seen young.
+    /// Upper entries before pages are given back: under an old one that speaks for its leaves nothing was accessed
+    /// since a walk cleared it, which was after the pages were last seen young.
     pub(super) fn check_above(&mut self, set: &AccessedSet, orders: &mut Orders) {
         let mut doubtful: VecDeque<Range> = VecDeque::new();
         let mut chosen: Vec<Range> = Vec::new();
@@ -102,15 +104,13 @@ impl<W: Walk> Reclaimer<W> {
                 continue;
             }
             if set.is_young(index) && table.huge {
-                let young = self.pages.youngest();
-                self.pages.set_all(key, |state| matches!(state, State::In(_)), young);
+                self.pages.touch_all(key);
             } else if set.is_young(index) {
                 push_near(&mut doubtful, self.old_blocks(key), NEAR);
             } else if !table.huge || self.left >= PAGES as u64 {
                 for page in 0..PAGES {
                     if self.may_go(key, page, last_tier) {
-                        let start = range_of(key).start + page as u64 * 4096;
-                        take(&mut chosen, Range::new(key.0, start, start + 4096));
+                        take(&mut chosen, page_at(key, page));
                     }
                 }
                 self.pages.tidy(key);
@@ -195,8 +195,7 @@ impl<W: Walk> Reclaimer<W> {
         for key in words.keys() {
             for word in words.of(key) {
                 for index in word.first..word.first + BLOCK {
-                    let start = range_of(key).start + index as u64 * 4096;
-                    let page = Range::new(key.0, start, start + 4096);
+                    let page = page_at(key, index);
                     match word.present >> (index - word.first) & 1 {
                         1 => self.stayed(&page),
                         _ => self.went(&page),

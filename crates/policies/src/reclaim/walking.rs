@@ -4,7 +4,7 @@
 
 use tierscope_core::{AccessedSet, Level, Orders, Range, RangeSet, ScanMode, ScanStats};
 
-use super::generations::{BLOCK, Key, PAGES, State, range_of};
+use super::generations::{BLOCK, Key, PAGES, State, page_at, range_of};
 use super::giving::take;
 use super::words::{Word, Words};
 use super::{Known, Look, Reclaimer, SLICE, Walk, Why, push};
@@ -96,8 +96,7 @@ impl<W: Walk> Reclaimer<W> {
             let is_huge = table.huge;
             let out = table.count(State::Out) + table.count(State::Leaving) > 0;
             if is_huge && !out {
-                let young = self.pages.youngest();
-                let renewed = self.pages.set_all(key, |state| matches!(state, State::In(_)), young);
+                let renewed = self.pages.touch_all(key);
                 self.config.costs.charge(orders, renewed.min(1));
                 continue;
             }
@@ -149,8 +148,7 @@ impl<W: Walk> Reclaimer<W> {
                         (false, _) => self.missing(key, index),
                     }
                     if check && self.may_go(key, index, last_tier) {
-                        let start = range_of(key).start + index as u64 * 4096;
-                        take(&mut chosen, Range::new(key.0, start, start + 4096));
+                        take(&mut chosen, page_at(key, index));
                     }
                 }
             }
@@ -172,7 +170,7 @@ impl<W: Walk> Reclaimer<W> {
         }
         let Some(table) = self.pages.table(key) else { return };
         if young == all && table.count(State::Out) + table.count(State::Leaving) == 0 {
-            self.pages.set_all(key, |state| matches!(state, State::In(_)), self.pages.youngest());
+            self.pages.touch_all(key);
         }
     }
 
