@@ -38,24 +38,6 @@ start() {
         sleep 0.1
     done
 }
-# Misses of the whole machine by node, and pages of the server, second by second.
-misses() {
-    while [ ! -e /tmp/enough ]; do
-        echo "$(machine-probe count node0_misses) $(machine-probe count other_nodes_misses)"
-        read -r up _ </proc/uptime
-        awk -v up="$up" '{ for (i = 1; i <= NF; i++) { if ($i ~ /^N0=/) near += substr($i, 4); if ($i ~ /^N1=/) far += substr($i, 4) } }
-            END { printf "{\"at\":%s,\"near\":%d,\"far\":%d}\n", up, near, far }' /proc/$pid/numa_maps >>"$1/resident.txt"
-        sleep 1
-    done
-}
-# Pages that the kernel has migrated, some times a second: what the rate limit is held against.
-migrated() {
-    while [ ! -e /tmp/enough ]; do
-        read -r up _ </proc/uptime
-        awk -v up="$up" '/^pgmigrate_success/ { print up, $2 }' /proc/vmstat
-        sleep 0.1
-    done
-}
 # Reads from the hot set that begins at $1, for the time of a phase, and tells how it went in $2.
 phase() {
     redis-load watch $data --hot-begin "$1" --places /tmp/places --pid $pid --seconds "$seconds" >"$2-nodes.txt" &
@@ -81,10 +63,8 @@ for policy in $policies; do
     case $policy in hemem* | memtis*) parts="flush tlb" ;; esac
     machine-probe switch $parts >/dev/null
     rm -f /tmp/enough
-    misses "$out" >"$out/misses.txt" &
-    misses=$!
-    migrated >"$out/migrated.txt" &
-    migrated=$!
+    machine-probe watch $pid --until /tmp/enough >"$out/watched.txt" &
+    watched=$!
     tier=
     if [ "$policy" = kernel ]; then
         echo 1 >/sys/kernel/mm/numa/demotion_enabled
@@ -100,7 +80,7 @@ for policy in $policies; do
     phase "$first" "$out/first"
     phase "$second" "$out/second"
     touch /tmp/enough
-    wait $misses $migrated
+    wait $watched
     if [ "$policy" = kernel ]; then
         echo 0 >/proc/sys/kernel/numa_balancing
         echo 0 >/sys/kernel/mm/numa/demotion_enabled

@@ -289,7 +289,7 @@ struct Run {
     checked: f64,
     /// The policy's share of a CPU.
     cpu: Option<f64>,
-    /// When, and pages of the server on node 0 and elsewhere, about second by second.
+    /// When, and bytes of the server on node 0 and elsewhere, about second by second.
     resident: Vec<[f64; 3]>,
     /// Bytes that the kernel migrated in the fullest second.
     fullest: f64,
@@ -325,17 +325,18 @@ impl Run {
             promoted += count("pgpromote_success")?;
             demoted += count("pgdemote_kswapd")? + count("pgdemote_direct")?;
         }
+        let sights = lines(&dir.join("watched.txt"))?;
         Ok(Self {
             first: Phase::read(dir, "first")?,
             second: Phase::read(dir, "second")?,
             promoted,
             demoted,
             failed,
-            misses: misses(&dir.join("misses.txt"))?,
+            misses: misses(&sights)?,
             checked: number(&json(&dir.join("check.json"))?, "/checked")?,
             cpu,
-            resident: resident(&dir.join("resident.txt"))?,
-            fullest: fullest_second(&dir.join("migrated.txt"))? * 4096.0,
+            resident: resident(&sights),
+            fullest: fullest_second(&sights)? * 4096.0,
         })
     }
 
@@ -417,52 +418,47 @@ fn vmstat(path: &Path, name: &str) -> Result<f64> {
     line.ok_or_else(|| broken(format!("{}: no {name}", path.display())))
 }
 
-fn resident(path: &Path) -> Result<Vec<[f64; 3]>> {
-    let text = fs::read_to_string(path).at(path.display())?;
-    // The last line may be cut: who writes is ended.
-    let counts = |line: &str| {
-        let value: Value = serde_json::from_str(line).ok()?;
-        Some([value["at"].as_f64()?, value["near"].as_f64()?, value["far"].as_f64()?])
+/// Some figures of those lines that have all of them.
+fn figures<const N: usize>(sights: &[Value], names: [&str; N]) -> Vec<[f64; N]> {
+    let of = |sight: &Value| {
+        let mut found = [0.0; N];
+        for (figure, name) in found.iter_mut().zip(names) {
+            *figure = sight[name].as_f64()?;
+        }
+        Some(found)
     };
-    Ok(text.lines().filter_map(counts).collect())
+    sights.iter().filter_map(of).collect()
 }
 
-/// Pages migrated in any second at least: a line has a time in seconds and the kernel's count.
-fn fullest_second(path: &Path) -> Result<f64> {
-    let text = fs::read_to_string(path).at(path.display())?;
-    let pair = |line: &str| {
-        let (time, count) = line.split_once(' ')?;
-        Some((time.parse().ok()?, count.parse().ok()?))
-    };
-    let counts: Vec<(f64, f64)> = text.lines().filter_map(pair).collect();
+/// When, and the server's bytes on node 0 and elsewhere.
+fn resident(sights: &[Value]) -> Vec<[f64; 3]> {
+    figures(sights, ["at", "near", "far"])
+}
+
+/// Pages migrated in any second at least.
+fn fullest_second(sights: &[Value]) -> Result<f64> {
+    let counts = figures(sights, ["at", "migrated"]);
     if counts.len() < 2 {
-        return Err(broken(format!("{}: no counts", path.display())));
+        return Err(broken("nobody counted migrated pages"));
     }
     let (mut most, mut from) = (0.0_f64, 0);
-    for (time, count) in &counts {
-        while counts[from].0 + 1.0 < *time {
+    for [time, count] in &counts {
+        while counts[from][0] + 1.0 < *time {
             from += 1;
         }
-        most = most.max(count - counts[from].1);
+        most = most.max(count - counts[from][1]);
     }
     Ok(most)
 }
 
-/// Node 0's share of misses over the last seconds. A line has the counts of node 0 and of the others.
-fn misses(path: &Path) -> Result<f64> {
-    let text = fs::read_to_string(path).at(path.display())?;
-    let count =
-        |word: &str| -> Option<f64> { serde_json::from_str::<Value>(word).ok()?["count"].as_f64() };
-    let pair = |line: &str| {
-        let (near, far) = line.split_once("} ")?;
-        Some((count(&format!("{near}}}"))?, count(far)?))
-    };
-    let counts: Vec<(f64, f64)> = text.lines().filter_map(pair).collect();
+/// Node 0's share of misses over the last seconds.
+fn misses(sights: &[Value]) -> Result<f64> {
+    let counts = figures(sights, ["near_misses", "far_misses"]);
     let late = &counts[counts.len().saturating_sub(LATE + 1)..];
     let (Some(first), Some(last)) = (late.first(), late.last()) else {
-        return Err(broken(format!("{}: no counts", path.display())));
+        return Err(broken("nobody counted misses"));
     };
-    let (near, far) = (last.0 - first.0, last.1 - first.1);
+    let (near, far) = (last[0] - first[0], last[1] - first[1]);
     Ok(near / (near + far).max(1.0))
 }
 
@@ -553,13 +549,17 @@ mod tests {
             file(dir, &format!("{phase}.json"), &load);
             file(dir, &format!("{phase}-nodes.txt"), nodes);
         }
-        let miss = |n: u64| format!("{{\"count\":{}}} {{\"count\":{}}}\n", 30 * n, 10 * n);
-        file(dir, "misses.txt", &(0..15).map(miss).collect::<String>());
-        let pages =
-            |n: u64| format!("{{\"at\":{n}.5,\"near\":{},\"far\":{}}}\n", 20 + n / 5, 80 - n / 5);
-        file(dir, "resident.txt", &(0..30).map(pages).collect::<String>());
-        let moves = "10.00 5\n10.40 5\n10.90 9\n11.50 12\n13.00 20\n";
-        file(dir, "migrated.txt", moves);
+        let sight = |n: u64| {
+            format!(
+                "{{\"at\":{n}.5,\"migrated\":{},\"near_misses\":{},\"far_misses\":{},\"near\":{},\"far\":{}}}\n",
+                n / 2,
+                30 * n,
+                10 * n,
+                20 + n / 5,
+                80 - n / 5
+            )
+        };
+        file(dir, "watched.txt", &(0..30).map(sight).collect::<String>());
         file(dir, "check.json", "{\"checked\":100,\"bytes\":9}");
         let account = "{\"ended\":\"stopped\",\"profiler_cpu_share\":0.02,\"account\":{\"adds_up\":true,\
                        \"promoted\":4096,\"demoted\":0,\"failed\":{\"busy\":8192}}}";
@@ -631,11 +631,16 @@ mod tests {
     // longer than a second.
     #[test]
     fn the_fullest_second_is_found() {
-        let dir = tempfile::tempdir().unwrap();
-        run(dir.path());
-        assert_eq!(fullest_second(&dir.path().join("migrated.txt")).unwrap(), 4.0);
-        file(dir.path(), "migrated.txt", "1.0 5\n1.5 6\n1.9 9\n2.2 20\n");
-        assert_eq!(fullest_second(&dir.path().join("migrated.txt")).unwrap(), 14.0);
+        let sights = |counts: &[(f64, u64)]| -> Vec<Value> {
+            let sight =
+                |(at, migrated): &(f64, u64)| serde_json::json!({ "at": at, "migrated": migrated });
+            counts.iter().map(sight).collect()
+        };
+        let counts = [(10.0, 5), (10.4, 5), (10.9, 9), (11.5, 12), (13.0, 20)];
+        assert_eq!(fullest_second(&sights(&counts)).unwrap(), 4.0);
+        let counts = [(1.0, 5), (1.5, 6), (1.9, 9), (2.2, 20)];
+        assert_eq!(fullest_second(&sights(&counts)).unwrap(), 14.0);
+        assert!(fullest_second(&sights(&counts[..1])).is_err());
     }
 
     // From the twentieth second on 24 and 25 of 100 pages are near.

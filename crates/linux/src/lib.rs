@@ -12,6 +12,7 @@ pub mod doctor;
 mod frames;
 pub mod heap;
 pub mod kernel_damon;
+mod living;
 mod machine;
 pub mod module;
 mod mover;

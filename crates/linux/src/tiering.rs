@@ -15,6 +15,9 @@ use crate::tiers::{find, tiers};
 
 /// Pressure and free memory are read no more often than this, …
 const PAUSE: Duration = Duration::from_millis(100);
+/// … the share of time that tasks wait for memory than this, for the kernel brings it up to date every two seconds
+/// (kernel/sched/psi.c: `PSI_FREQ`), …
+const STALLS: Duration = Duration::from_millis(500);
 /// … and watermarks than this: where there are many CPUs, zoneinfo is long.
 const MARKS: Duration = Duration::from_secs(10);
 
@@ -26,6 +29,7 @@ pub(crate) struct Tiering {
     zones: PathBuf,
     layout: Layout,
     known: Pressure,
+    stalled: Option<Time>,
     /// Low and high watermark of each tier, and when they were read.
     marks: (Vec<(u64, u64)>, Option<Time>),
     refreshed: Option<Time>,
@@ -82,6 +86,7 @@ impl Tiering {
             zones,
             layout,
             known: Pressure::default(),
+            stalled: None,
             marks: (Vec::new(), None),
             refreshed: None,
             read: None,
@@ -130,7 +135,12 @@ impl Tiering {
             TierPressure { tier, free: self.places.free(tier), low: *low, high: *high }
         };
         let tiers = (0..).zip(&self.marks.0).map(of).collect();
-        Pressure { tiers, stalled: self.kernel.stalled().unwrap_or(0.0) }
+        let mut stalled = self.known.stalled;
+        if self.stalled.is_none_or(|read| now.since(read) >= STALLS) {
+            self.stalled = Some(now);
+            stalled = self.kernel.stalled().unwrap_or(0.0);
+        }
+        Pressure { tiers, stalled }
     }
 
     fn read_marks(&self) -> Vec<(u64, u64)> {

@@ -11,8 +11,9 @@ use rustix::time::{ClockId, clock_gettime};
 use tierscope_core::{Node, PAGE_SHIFT, PAGE_SIZE, SpaceId, Time};
 
 use super::paging::Paged;
+use crate::living::Living;
 use crate::pidfd::PidFd;
-use crate::proc::Proc;
+use crate::proc::{Proc, parse_stat};
 
 /// A process behind a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +95,11 @@ pub(crate) struct RunningKernel {
     proc: Proc,
     roll: Roll,
     sys: PathBuf,
-    pressure: PathBuf,
+    /// What nodes say of their memory.
+    nodes: Vec<(Node, Living)>,
+    pressure: Living,
+    /// What was asked about last: blocks of one process come one after the other.
+    stat: Option<(Member, Living)>,
     flags: Option<File>,
     /// The page map that was read last, and whose.
     map: Option<(u32, File)>,
@@ -109,7 +114,9 @@ impl RunningKernel {
             proc: Proc::default(),
             roll,
             sys: PathBuf::from("/sys"),
-            pressure: PathBuf::from("/proc/pressure/memory"),
+            nodes: Vec::new(),
+            pressure: Living::new("/proc/pressure/memory"),
+            stat: None,
             flags: File::open("/proc/kpageflags").ok(),
             map: None,
             process: None,
@@ -152,7 +159,11 @@ impl Kernel for RunningKernel {
         let roll = self.roll.lock().unwrap_or_else(PoisonError::into_inner);
         let member = *roll.iter().find(|member| member.space == space)?;
         drop(roll);
-        let stat = self.proc.stat(member.pid).ok()??;
+        let file = match &mut self.stat {
+            Some((known, file)) if *known == member => file,
+            other => &mut other.insert((member, Living::new(self.proc.path(member.pid, "stat")))).1,
+        };
+        let stat = parse_stat(file.read()?).ok()?;
         (stat.started == member.started && !stat.has_ended()).then_some(member.pid)
     }
 
@@ -183,11 +194,15 @@ impl Kernel for RunningKernel {
     }
 
     fn memory(&mut self, node: Node) -> Option<NodeMemory> {
-        node_memory(&self.sys, node)
+        let at = self.nodes.iter().position(|(known, _)| *known == node).unwrap_or_else(|| {
+            self.nodes.push((node, Living::new(meminfo(&self.sys, node))));
+            self.nodes.len() - 1
+        });
+        parse_meminfo(self.nodes[at].1.text()?)
     }
 
     fn stalled(&mut self) -> Option<f64> {
-        parse_pressure(&fs::read_to_string(&self.pressure).ok()?)
+        parse_pressure(self.pressure.text()?)
     }
 
     fn paged(&mut self, pid: u32, first: u64, pages: &mut [Paged]) -> io::Result<()> {
@@ -271,10 +286,14 @@ fn swap_free(text: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// `/sys/devices/system/node/nodeN/meminfo`; `None` for a node that is not there.
+/// What a node that is there says of its memory.
+fn meminfo(sys: &Path, node: Node) -> PathBuf {
+    sys.join(format!("devices/system/node/node{}/meminfo", node.0))
+}
+
+/// Memory of a node; `None` for one that is not there.
 pub(crate) fn node_memory(sys: &Path, node: Node) -> Option<NodeMemory> {
-    let path = sys.join(format!("devices/system/node/node{}/meminfo", node.0));
-    parse_meminfo(&fs::read_to_string(path).ok()?)
+    parse_meminfo(&fs::read_to_string(meminfo(sys, node)).ok()?)
 }
 
 fn parse_meminfo(text: &str) -> Option<NodeMemory> {

@@ -28,6 +28,8 @@ const SMALL: u64 = 128 << 20;
 const FRESH: u32 = 100;
 /// Up to 16 s.
 const CALM: u8 = 4;
+/// Refreshes that a round takes at least: a second, as they come.
+const REFRESHES: usize = 10;
 /// Share of a CPU for going round: 1/50.
 const SHARE: u32 = 50;
 /// Blocks asked about between two refreshes at most: 64 GiB, 0.3 s at 20 µs a block.
@@ -222,14 +224,16 @@ impl<K: Kernel> Inner<K> {
         u32::try_from(ticks).unwrap_or(u32::MAX)
     }
 
-    /// Looks at a block if what is known of it is older than `age`.
-    fn freshen(&mut self, row: usize, block: usize, age: u32) {
+    /// Whether what is known of a block is younger than `age`, or than some doublings of that where it is calm.
+    fn is_fresh(&self, row: usize, block: usize, age: u32) -> bool {
         let looked = self.rows[row].looked(block);
         let age = age.saturating_mul(1 << self.rows[row].calm(block).min(CALM));
-        if looked > 0 && looked.saturating_add(age) > self.ticks() {
-            return;
-        }
-        if self.looks > 0 {
+        looked > 0 && looked.saturating_add(age) > self.ticks()
+    }
+
+    /// Looks at a block unless what is known of it is fresh.
+    fn freshen(&mut self, row: usize, block: usize, age: u32) {
+        if !self.is_fresh(row, block, age) && self.looks > 0 {
             self.looks -= 1;
             self.look(row, block);
         }
@@ -265,10 +269,10 @@ impl<K: Kernel> Inner<K> {
         }
     }
 
-    /// The next few blocks, for a share of the time that has passed.
+    /// The next few blocks, as far as they are not fresh, for a share of the time that has passed.
     fn go_round(&mut self) {
         let blocks: usize = self.rows.iter().map(Row::blocks).sum();
-        let mut left = blocks;
+        let mut left = blocks.div_ceil(REFRESHES).min(MOST_LOOKS as usize);
         while left > 0 && self.looks > 0 && self.kernel.now() >= self.rested {
             let began = self.kernel.now();
             let Some(row) = self.rows.get(self.hand.0) else {
@@ -279,10 +283,14 @@ impl<K: Kernel> Inner<K> {
                 self.hand = (self.hand.0 + 1, 0);
                 continue;
             }
-            self.looks -= 1;
-            left -= 1;
-            self.look(self.hand.0, self.hand.1);
+            let (row, block) = self.hand;
             self.hand.1 += 1;
+            left -= 1;
+            if self.is_fresh(row, block, FRESH) {
+                continue;
+            }
+            self.looks -= 1;
+            self.look(row, block);
             let cost = self.kernel.now().since(began).max(Duration::from_nanos(1));
             // Time that nobody asked in is not saved up beyond a second.
             let from = self.rested.max(Time(began.0.saturating_sub(1_000_000_000)));

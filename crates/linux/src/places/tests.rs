@@ -109,6 +109,24 @@ fn what_nobody_moves_is_asked_about_less_and_less() {
     );
 }
 
+// Nobody wants to know, and nothing moves: 1 s, 2, 4, 8, 16 and again 16 after each other, from the refresh on that
+// reached the block first.
+#[test]
+fn a_round_leaves_out_what_is_fresh() {
+    let mut places = places(Fake::with_pages(512 * 20, 1), &[pages(0, 512 * 20)]);
+    let asked = |places: &Places<Fake>| places.inner.borrow().kernel.located / 512;
+    let refresh = |places: &mut Places<Fake>, seconds: u64| {
+        for _ in 0..10 * seconds {
+            places.inner.borrow_mut().kernel.now += 100_000_000;
+            places.refresh(&[]);
+        }
+    };
+    refresh(&mut places, 60);
+    let rounds = asked(&places) / 20;
+    assert!((5..=7).contains(&rounds), "{rounds} rounds in a minute");
+    assert_eq!(places.resident(&pages(0, 512 * 20), Tier(1)), 512 * 20 << 12);
+}
+
 #[test]
 fn huge_pages_have_one_number() {
     let mut fake = Fake::with_pages(1024, 1);

@@ -38,7 +38,7 @@ impl Proc {
     }
 
     /// `/proc/PID/FILE`.
-    fn path(&self, pid: u32, file: &str) -> PathBuf {
+    pub(crate) fn path(&self, pid: u32, file: &str) -> PathBuf {
         self.root.join(pid.to_string()).join(file)
     }
 
@@ -66,11 +66,15 @@ fn open(path: &Path) -> Result<Option<File>> {
     }
 }
 
+/// What most files of a process fit in.
+const ROOM: usize = 4096;
+
 /// `None` if the process is gone.
 fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
-    let Some(mut file) = open(path)? else { return Ok(None) };
-    let mut bytes = Vec::new();
-    match file.read_to_end(&mut bytes) {
+    let Some(file) = open(path)? else { return Ok(None) };
+    let mut bytes = Vec::with_capacity(ROOM);
+    // A file of the kernel's has no size that it would be worth to ask for.
+    match file.take(u64::MAX).read_to_end(&mut bytes) {
         Ok(_) => Ok(Some(bytes)),
         Err(error) if vanished(&error) => Ok(None),
         Err(error) => Err(unreadable(path, &error)),

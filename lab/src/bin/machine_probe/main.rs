@@ -7,6 +7,7 @@ mod checks;
 mod outside;
 mod speed;
 mod tenants;
+mod watch;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -101,6 +102,14 @@ enum Command {
     Count {
         /// Its name.
         name: String,
+    },
+    /// Migrated pages, misses by node and a server's bytes by node, line by line.
+    Watch {
+        /// The server.
+        pid: u32,
+        /// Looks until this file is there.
+        #[arg(long)]
+        until: std::path::PathBuf,
     },
     /// Counters by page against a pattern that no cache holds.
     Counters,
@@ -222,6 +231,7 @@ fn run(command: Command) -> Result<(serde_json::Value, bool)> {
             told(serde_json::json!({ "root": tierscope_linux::telemetry::root_of(pid)? }))
         }
         Command::Placement { out, pages } => outside::placement(&out, pages),
+        Command::Watch { pid, until } => told(watch::watch(pid, &until)?),
         Command::Counters => checks::counters(),
         Command::Doorbell { millis } => checks::doorbell(Duration::from_millis(millis)),
         Command::Rings { pages, sweeps } => checks::rings(pages, sweeps),
