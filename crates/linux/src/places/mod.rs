@@ -225,15 +225,15 @@ impl<K: Kernel> Inner<K> {
     }
 
     /// Whether what is known of a block is younger than `age`, or than some doublings of that where it is calm.
-    fn is_fresh(&self, row: usize, block: usize, age: u32) -> bool {
+    fn is_fresh(&self, row: usize, block: usize, age: u32, ticks: u32) -> bool {
         let looked = self.rows[row].looked(block);
         let age = age.saturating_mul(1 << self.rows[row].calm(block).min(CALM));
-        looked > 0 && looked.saturating_add(age) > self.ticks()
+        looked > 0 && looked.saturating_add(age) > ticks
     }
 
     /// Looks at a block unless what is known of it is fresh.
     fn freshen(&mut self, row: usize, block: usize, age: u32) {
-        if !self.is_fresh(row, block, age) && self.looks > 0 {
+        if !self.is_fresh(row, block, age, self.ticks()) && self.looks > 0 {
             self.looks -= 1;
             self.look(row, block);
         }
@@ -272,30 +272,37 @@ impl<K: Kernel> Inner<K> {
     /// The next few blocks, as far as they are not fresh, for a share of the time that has passed.
     fn go_round(&mut self) {
         let blocks: usize = self.rows.iter().map(Row::blocks).sum();
-        let mut left = blocks.div_ceil(REFRESHES).min(MOST_LOOKS as usize);
-        while left > 0 && self.looks > 0 && self.kernel.now() >= self.rested {
-            let began = self.kernel.now();
-            let Some(row) = self.rows.get(self.hand.0) else {
-                self.hand = (0, 0);
-                continue;
-            };
-            if self.hand.1 >= row.blocks() {
-                self.hand = (self.hand.0 + 1, 0);
-                continue;
+        let ticks = self.ticks();
+        for _ in 0..blocks.div_ceil(REFRESHES).min(MOST_LOOKS as usize) {
+            let Some((row, block)) = self.under_the_hand() else { break };
+            if !self.is_fresh(row, block, FRESH, ticks) {
+                let began = self.kernel.now();
+                if self.looks == 0 || began < self.rested {
+                    break;
+                }
+                self.looks -= 1;
+                self.look(row, block);
+                let cost = self.kernel.now().since(began).max(Duration::from_nanos(1));
+                // Time that nobody asked in is not saved up beyond a second.
+                let from = self.rested.max(Time(began.0.saturating_sub(1_000_000_000)));
+                self.rested = from + cost * SHARE;
             }
-            let (row, block) = self.hand;
             self.hand.1 += 1;
-            left -= 1;
-            if self.is_fresh(row, block, FRESH) {
-                continue;
-            }
-            self.looks -= 1;
-            self.look(row, block);
-            let cost = self.kernel.now().since(began).max(Duration::from_nanos(1));
-            // Time that nobody asked in is not saved up beyond a second.
-            let from = self.rested.max(Time(began.0.saturating_sub(1_000_000_000)));
-            self.rested = from + cost * SHARE;
         }
+    }
+
+    /// The block where going round goes on; after the last one, the first.
+    fn under_the_hand(&mut self) -> Option<(usize, usize)> {
+        let (mut row, mut block) = self.hand;
+        while self.rows.get(row).is_some_and(|of| block >= of.blocks()) {
+            (row, block) = (row + 1, 0);
+        }
+        if row >= self.rows.len() {
+            row = self.rows.iter().position(|of| of.blocks() > 0)?;
+            block = 0;
+        }
+        self.hand = (row, block);
+        Some(self.hand)
     }
 
     fn resident(&mut self, range: &Range, tier: Tier) -> u64 {
