@@ -124,7 +124,7 @@ fn a_round_leaves_out_what_is_fresh() {
     refresh(&mut places, 60);
     let rounds = asked(&places) / 20;
     assert!((5..=7).contains(&rounds), "{rounds} rounds in a minute");
-    assert_eq!(places.resident(&pages(0, 512 * 20), Tier(1)), 512 * 20 << 12);
+    assert_eq!(places.resident(&pages(0, 512 * 20), Tier(1)), (512 * 20) << 12);
 }
 
 #[test]
