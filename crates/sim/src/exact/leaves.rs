@@ -1,7 +1,9 @@
 //! Tables of level 1, by number: in rows as long as the frames of a table lie in rows, in lines
 //! afterwards, until it is freed.
 //!
-//! What nobody wrote takes no memory of the host, so both have room for all tables.
+//! What nobody wrote takes no memory of the host, so both have room for all tables. Tables in lines lie side by side in
+//! the order in which they came to that: each in a place of its own number would take a huge page of the host, which
+//! takes longer to clear than all of a page's move.
 
 use tierscope_core::Result;
 use tierscope_hw::entry::PRESENT;
@@ -18,11 +20,23 @@ pub(super) struct Leaves {
     lines: Arena<Line>,
     /// A bit a table: it is in lines.
     in_lines: Vec<u64>,
+    /// Where those lie, by table: how many tables before.
+    slots: Vec<u32>,
+    /// Slots that were given out, and those of them that came back.
+    given: u32,
+    free: Vec<u32>,
 }
 
 impl Leaves {
     pub(super) fn new() -> Self {
-        Self { rows: Arena::new(), lines: Arena::new(), in_lines: Vec::new() }
+        Self {
+            rows: Arena::new(),
+            lines: Arena::new(),
+            in_lines: Vec::new(),
+            slots: Vec::new(),
+            given: 0,
+            free: Vec::new(),
+        }
     }
 
     /// Makes sure that there is room for so many tables.
@@ -32,6 +46,7 @@ impl Leaves {
     pub(super) fn reach(&mut self, tables: usize) -> Result<()> {
         if self.in_lines.len() * 64 < tables {
             self.in_lines.resize(tables.div_ceil(64), 0);
+            self.slots.resize(tables.next_multiple_of(64), 0);
         }
         self.rows.reach(tables * ROWS)?;
         self.lines.reach(tables * LINES)
@@ -42,11 +57,22 @@ impl Leaves {
         self.in_lines[table / 64] >> (table % 64) & 1 == 1
     }
 
+    /// Where the lines of a table begin that is in lines.
+    #[inline(always)]
+    fn lines_of(&self, table: usize) -> usize {
+        self.slots[table] as usize * LINES
+    }
+
+    #[inline(always)]
+    fn line_of(&self, table: usize, at: usize) -> usize {
+        self.lines_of(table) + at % FANOUT / line::ENTRIES
+    }
+
     /// The entry as hardware would see it.
     #[inline(always)]
     pub(super) fn entry(&self, table: usize, at: usize) -> u64 {
         if self.is_in_lines(table) {
-            self.lines[line_of(table, at)].entry(at % line::ENTRIES)
+            self.lines[self.line_of(table, at)].entry(at % line::ENTRIES)
         } else {
             self.rows[row_of(table, at)].entry(at % row::ENTRIES)
         }
@@ -60,7 +86,8 @@ impl Leaves {
             }
             self.put_in_lines(table);
         }
-        self.lines[line_of(table, at)].put(at % line::ENTRIES, entry);
+        let line = self.line_of(table, at);
+        self.lines[line].put(at % line::ENTRIES, entry);
     }
 
     /// Fills an empty table: `first`, and pages that follow it with the same flags.
@@ -77,9 +104,14 @@ impl Leaves {
 
     #[cold]
     fn put_in_lines(&mut self, table: usize) {
+        self.slots[table] = self.free.pop().unwrap_or_else(|| {
+            self.given += 1;
+            self.given - 1
+        });
         for at in 0..FANOUT {
             let entry = self.rows[row_of(table, at)].entry(at % row::ENTRIES);
-            self.lines[line_of(table, at)].put(at % line::ENTRIES, entry);
+            let line = self.line_of(table, at);
+            self.lines[line].put(at % line::ENTRIES, entry);
         }
         self.rows[table * ROWS..][..ROWS].fill(Row::default());
         self.in_lines[table / 64] |= 1 << (table % 64);
@@ -89,7 +121,8 @@ impl Leaves {
     #[inline(always)]
     pub(super) fn mark(&mut self, table: usize, at: usize, flags: u64) {
         if self.is_in_lines(table) {
-            self.lines[line_of(table, at)].mark(at % line::ENTRIES, flags);
+            let line = self.line_of(table, at);
+            self.lines[line].mark(at % line::ENTRIES, flags);
         } else {
             self.rows[row_of(table, at)].mark(at % row::ENTRIES, flags);
         }
@@ -99,7 +132,7 @@ impl Leaves {
     #[inline(always)]
     pub(super) fn expect(&self, table: usize, at: usize) {
         if self.is_in_lines(table) {
-            prefetch(&self.lines, line_of(table, at));
+            prefetch(&self.lines, self.line_of(table, at));
         } else {
             prefetch(&self.rows, row_of(table, at));
         }
@@ -108,7 +141,9 @@ impl Leaves {
     /// Empties a table.
     pub(super) fn clear(&mut self, table: usize) {
         if self.is_in_lines(table) {
-            self.lines[table * LINES..][..LINES].fill(Line::default());
+            let first = self.lines_of(table);
+            self.lines[first..][..LINES].fill(Line::default());
+            self.free.push(self.slots[table]);
             self.in_lines[table / 64] &= !(1 << (table % 64));
         } else {
             self.rows[table * ROWS..][..ROWS].fill(Row::default());
@@ -123,7 +158,7 @@ impl Leaves {
     /// A bit for each entry of a group: young, and mapped, present or armed.
     pub(super) fn bits(&self, table: usize, group: usize) -> (u64, u64) {
         if self.is_in_lines(table) {
-            let line = &self.lines[table * LINES + group];
+            let line = &self.lines[self.lines_of(table) + group];
             return (line.young(), line.mapped());
         }
         let row = &self.rows[table * ROWS + group / 2];
@@ -133,16 +168,12 @@ impl Leaves {
     /// Clears ACCESSED of the entries of a group whose bits are set.
     pub(super) fn clear_young(&mut self, table: usize, group: usize, which: u64) {
         if self.is_in_lines(table) {
-            self.lines[table * LINES + group].clear_young(which);
+            let line = self.lines_of(table) + group;
+            self.lines[line].clear_young(which);
         } else {
             self.rows[table * ROWS + group / 2].clear_young(group % 2, which);
         }
     }
-}
-
-#[inline(always)]
-fn line_of(table: usize, at: usize) -> usize {
-    table * LINES + at % FANOUT / line::ENTRIES
 }
 
 #[inline(always)]
@@ -193,6 +224,29 @@ mod tests {
             assert!((0..FANOUT).all(|at| leaves.entry(69, at) == 0));
         }
         assert!(lay_in_lines.iter().all(|times| *times > 10), "{lay_in_lines:?}");
+    }
+
+    // Two tables lie in lines; the place of the one that is freed is the next one's, and the other stays.
+    #[test]
+    fn tables_in_lines_lie_side_by_side() {
+        let mut leaves = Leaves::new();
+        leaves.reach(70).expect("some KiB");
+        let far_apart = |table: usize, at: usize| (((table * at) as u64) << 20 | 7) << 12 | PRESENT;
+        let put = |leaves: &mut Leaves, table: usize| {
+            (0..FANOUT).for_each(|at| leaves.put(table, at, far_apart(table, at)));
+        };
+        let holds = |leaves: &Leaves, table: usize| {
+            (0..FANOUT).all(|at| leaves.entry(table, at) == far_apart(table, at))
+        };
+        put(&mut leaves, 69);
+        put(&mut leaves, 3);
+        assert_eq!([leaves.lines_of(69), leaves.lines_of(3)], [0, LINES]);
+        leaves.clear(69);
+        put(&mut leaves, 5);
+        put(&mut leaves, 6);
+        assert_eq!([leaves.lines_of(5), leaves.lines_of(6)], [0, 2 * LINES]);
+        assert!([3, 5, 6].iter().all(|table| holds(&leaves, *table)));
+        assert!((0..FANOUT).all(|at| leaves.entry(69, at) == 0));
     }
 
     #[test]
