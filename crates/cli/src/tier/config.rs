@@ -19,10 +19,12 @@
 //!
 //! SIGHUP reads it anew: limits hold from then on; whatever else changed wants a restart, and is told.
 
+use std::fmt::{self, Formatter};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
 use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_linux::tiering::{Limits, TierConfig};
 
@@ -46,17 +48,43 @@ pub struct Config {
 #[serde(deny_unknown_fields, default)]
 struct Tiers {
     nodes: Vec<Vec<u32>>,
-    capacity: Vec<String>,
+    capacity: Vec<Size>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Limit {
-    bytes_per_second: Option<String>,
-    keep_free: Option<String>,
+    bytes_per_second: Option<Size>,
+    keep_free: Option<Size>,
     stalled: Option<f64>,
     ping_pong: Option<String>,
     kill_switch: Option<PathBuf>,
+}
+
+/// A size as the file has it: text like "4GiB", or a number of bytes.
+#[derive(Clone, Debug, PartialEq)]
+struct Size(String);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = Size;
+
+            fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
+                f.write_str("a size like \"4GiB\", or a number of bytes")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
+                Ok(Size(text.to_owned()))
+            }
+
+            fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Size, E> {
+                Ok(Size(bytes.to_string()))
+            }
+        }
+        from.deserialize_any(Either)
+    }
 }
 
 impl Config {
@@ -89,7 +117,7 @@ impl Config {
     /// # Errors
     /// A capacity that is no size.
     pub fn tier_config(&self, path: &Path) -> Result<TierConfig> {
-        let size = |text: &String| match text.as_str() {
+        let size = |Size(text): &Size| match text.as_str() {
             "" => Ok(None),
             text => bytes(path, "tiers.capacity", text).map(Some),
         };
@@ -104,10 +132,10 @@ impl Config {
     pub fn limits(&self, path: &Path) -> Result<Limits> {
         let mut limits = Limits::default();
         let given = &self.limits;
-        if let Some(text) = &given.bytes_per_second {
+        if let Some(Size(text)) = &given.bytes_per_second {
             limits.bytes_per_second = bytes(path, "limits.bytes_per_second", text)?;
         }
-        if let Some(text) = &given.keep_free {
+        if let Some(Size(text)) = &given.keep_free {
             limits.keep_free = bytes(path, "limits.keep_free", text)?;
         }
         if let Some(text) = &given.ping_pong {
@@ -168,12 +196,25 @@ mod tests {
     }
 
     #[test]
+    fn a_size_may_be_a_number_of_bytes() {
+        let config = parse("[tiers]\ncapacity = [4096]\n[limits]\nbytes_per_second = 4194304\n");
+        let (config, path) = (config.unwrap(), Path::new("tier.toml"));
+        assert_eq!(config.tier_config(path).unwrap().capacity, [Some(4096)]);
+        assert_eq!(config.limits(path).unwrap().bytes_per_second, 4 << 20);
+    }
+
+    #[test]
     fn mistakes_are_told_with_their_place() {
         for (text, cause) in [
             ("policy = \"static\"\ncolour = 1\n", "line 2: unknown field `colour`"),
             (
                 "[limits]\nbytes_per_second = \"fast\"\n",
                 "limits.bytes_per_second = \"fast\": not a size",
+            ),
+            ("[limits]\nkeep_free = -1\n", "limits.keep_free = \"-1\": not a size"),
+            (
+                "[limits]\nkeep_free = true\n",
+                "line 2: invalid type: boolean `true`, expected a size",
             ),
             ("[limits]\nbytes_per_second = \"1K\"\n", "a huge page of 2 MiB moves whole"),
             ("[limits]\nping_pong = \"60\"\n", "limits.ping_pong = \"60\": not a time"),
