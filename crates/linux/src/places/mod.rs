@@ -1,7 +1,7 @@
 //! Which page is in which tier, as the kernel says when asked (`move_pages` without nodes).
 //!
 //! Blocks of 2 MiB are asked about one by one, when somebody wants to know and what is known is old, and
-//! round and round in between, for a share of a CPU. Pages are never listed; a block whose pages are all in
+//! round and round from then on, for a share of a CPU. Pages are never listed; a block whose pages are all in
 //! one tier takes a few bytes. Where our own mover was is looked at anew; a block that nobody else moves is
 //! asked about less and less often, for asking about 512 pages takes 20 µs.
 
@@ -57,6 +57,8 @@ struct Inner<K> {
     /// Looks that are left before the next refresh.
     looks: u32,
     goes_round: bool,
+    /// Somebody wanted to know where a page is.
+    asked: bool,
     /// Where going round goes on: row and block.
     hand: (usize, usize),
     /// Until when going round has its share.
@@ -75,6 +77,7 @@ impl<K: Kernel> Places<K> {
             begun,
             looks: MOST_LOOKS,
             goes_round: true,
+            asked: false,
             hand: (0, 0),
             rested: begun,
         };
@@ -104,7 +107,8 @@ impl<K: Kernel> Places<K> {
         let inner = self.inner.get_mut();
         inner.looks = MOST_LOOKS;
         moved.iter().for_each(|range| inner.outdate(range));
-        if inner.goes_round {
+        // What is used of a capacity is known from going round alone.
+        if inner.goes_round && (inner.asked || !self.capacity.is_empty()) {
             inner.go_round();
         }
         self.count_tiers();
@@ -233,6 +237,7 @@ impl<K: Kernel> Inner<K> {
 
     /// Looks at a block unless what is known of it is fresh.
     fn freshen(&mut self, row: usize, block: usize, age: u32) {
+        self.asked = true;
         if !self.is_fresh(row, block, age, self.ticks()) && self.looks > 0 {
             self.looks -= 1;
             self.look(row, block);

@@ -109,7 +109,7 @@ fn what_nobody_moves_is_asked_about_less_and_less() {
     );
 }
 
-// Nobody wants to know, and nothing moves: 1 s, 2, 4, 8, 16 and again 16 after each other, from the refresh on that
+// Somebody wanted to know, once, and nothing moves: 1 s, 2, 4, 8, 16 and again 16 after each other, from the refresh on that
 // reached the block first.
 #[test]
 fn a_round_leaves_out_what_is_fresh() {
@@ -121,6 +121,9 @@ fn a_round_leaves_out_what_is_fresh() {
             places.refresh(&[]);
         }
     };
+    refresh(&mut places, 60);
+    assert_eq!(asked(&places), 0, "nobody wanted to know");
+    assert_eq!(places.resident(&pages(0, 1), Tier(1)), 1 << 12);
     refresh(&mut places, 60);
     let rounds = asked(&places) / 20;
     assert!((5..=7).contains(&rounds), "{rounds} rounds in a minute");
