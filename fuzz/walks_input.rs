@@ -30,7 +30,7 @@ pub(crate) fn read(data: &[u8]) -> Option<u64> {
     let mut capture = Capture::of(vec![board], dump).expect("one machine");
     while capture.step(&mut ()) {}
     let (misses, damage) = capture.finish();
-    assert_eq!((damage.count, outside), (0, 0));
+    assert_eq!((damage.count, outside), (0, 0), "{:?}", damage.first);
     assert_eq!(misses.total(), walks);
     Some(walks)
 }

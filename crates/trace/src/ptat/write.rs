@@ -10,7 +10,7 @@ use super::bus::{BusHeader, Entry, MOST_DELTA, VALUE};
 use super::dump::{DumpHeader, DumpRecord};
 use crate::compact::not_written;
 
-/// Requests between two checksums.
+/// Requests and gaps between two checksums.
 const BEAT: u64 = 4096;
 
 /// Writes the stream of a board.
@@ -55,7 +55,7 @@ impl<W: Write> BoardWriter<W> {
         }
         let mut delta = ticks.saturating_sub(self.ticks);
         if delta > MOST_DELTA {
-            delta = self.gap(delta);
+            delta = self.gap(delta)?;
         }
         self.ticks = self.ticks.max(ticks);
         self.put(Entry::Request { delta, address, write });
@@ -76,14 +76,21 @@ impl<W: Write> BoardWriter<W> {
         self.beat()
     }
 
+    /// Tells of time without requests; what is left of it is the next one's. A month is thousands of records, which
+    /// have checksums between them as requests do.
     #[cold]
-    fn gap(&mut self, mut ticks: u64) -> u64 {
+    fn gap(&mut self, mut ticks: u64) -> Result<u64> {
         while ticks > MOST_DELTA {
             let passed = ticks.min(VALUE);
             self.put(Entry::Gap(passed));
             ticks -= passed;
+            self.ticks += passed;
+            self.since_check += 1;
+            if self.since_check >= BEAT {
+                self.beat()?;
+            }
         }
-        ticks
+        Ok(ticks)
     }
 
     #[inline(always)]
