@@ -2,7 +2,7 @@
 //! target/bench/place.json, and what a run of the scenario `tier` must show.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -112,18 +112,30 @@ fn ten_minutes(desk: &Desk<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// All policies, one after the other in one machine.
-fn measure(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
-    let policies = format!("policies={}", POLICIES.join(" "));
+/// What policies left that placed a server, one after the other in one machine.
+struct Placed {
+    out: PathBuf,
+    /// Bytes that are hot at one time.
+    hot: f64,
+    command: String,
+}
+
+fn place(desk: &Desk<'_>, server: &str, kind: &str, policies: &[&str]) -> Result<Placed> {
+    let policies = format!("policies={}", policies.join(" "));
     let set = format!("server={server}");
     let mut hot = 0.0;
-    let out = boot(desk, "tier", &format!("-{server}"), |scenario| {
-        let all = [&policies, &set, UNRECORDED];
-        all.into_iter().try_for_each(|assignment| scenario.assign(assignment))?;
+    let out = boot(desk, "tier", &format!("-{server}{kind}"), |scenario| {
+        [&policies, &set, UNRECORDED].into_iter().try_for_each(|words| scenario.assign(words))?;
         hot = hot_bytes(scenario)?;
         Ok(())
     })?;
     let command = format!("{} --set '{policies}' --set {UNRECORDED}", command_of("tier", &set));
+    Ok(Placed { out, hot, command })
+}
+
+/// All policies, each once.
+fn measure(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
+    let Placed { out, hot, command } = place(desk, server, "", POLICIES)?;
     let runs: Vec<(&str, Run)> = POLICIES
         .iter()
         .map(|policy| Ok((*policy, Run::read(&out.join(policy))?)))
@@ -142,21 +154,11 @@ fn measure(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
 /// How fast the server is under what is held to a bar, beside static placement and the kernel's: each has its turn
 /// some times, for the speed of an emulated machine drifts by more than placement gains.
 fn in_turns(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
-    let policies = format!("policies={}", vec![COMPARED.join(" "); TURNS].join(" "));
-    let set = format!("server={server}");
-    let mut hot = 0.0;
-    let out = boot(desk, "tier", &format!("-{server}-in-turns"), |scenario| {
-        [&policies, &set, UNRECORDED].into_iter().try_for_each(|words| scenario.assign(words))?;
-        hot = hot_bytes(scenario)?;
-        Ok(())
-    })?;
-    let command = format!("{} --set '{policies}' --set {UNRECORDED}", command_of("tier", &set));
     let names = COMPARED.repeat(TURNS);
-    let places = turns(&names);
-    let runs: Vec<Run> =
-        places.iter().map(|place| Run::read(&out.join(place))).collect::<Result<_>>()?;
-    let command = command.as_str();
-    Ok(Turns { server, names: &names, runs: &runs, hot, command }.rows())
+    let Placed { out, hot, command } = place(desk, server, "-in-turns", &names)?;
+    let read = |turn: &String| Run::read(&out.join(turn));
+    let runs = turns(&names).iter().map(read).collect::<Result<Vec<_>>>()?;
+    Ok(Turns { server, names: &names, runs: &runs, hot, command: &command }.rows())
 }
 
 /// Turns of some policies. What is held to a bar are the reads of a whole phase, for how soon a policy has placed is

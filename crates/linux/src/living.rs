@@ -12,7 +12,7 @@ use std::str::from_utf8;
 /// What a text is given at first; a longer one gets more.
 const ROOM: usize = 4096;
 
-/// A file of /proc or /sys, by its path.
+/// A file of /proc or /sys, by its path, whose text is one record: of more, a read gives a page of memory at most.
 #[derive(Debug)]
 pub(crate) struct Living {
     path: PathBuf,

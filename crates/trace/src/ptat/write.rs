@@ -58,9 +58,7 @@ impl<W: Write> BoardWriter<W> {
             delta = self.gap(delta)?;
         }
         self.ticks = self.ticks.max(ticks);
-        self.put(Entry::Request { delta, address, write });
-        self.since_check += 1;
-        if self.since_check >= BEAT { self.beat() } else { Ok(()) }
+        self.put_checked(Entry::Request { delta, address, write })
     }
 
     /// The board has no room for a request: the next one that it has room for tells.
@@ -82,15 +80,19 @@ impl<W: Write> BoardWriter<W> {
     fn gap(&mut self, mut ticks: u64) -> Result<u64> {
         while ticks > MOST_DELTA {
             let passed = ticks.min(VALUE);
-            self.put(Entry::Gap(passed));
             ticks -= passed;
             self.ticks += passed;
-            self.since_check += 1;
-            if self.since_check >= BEAT {
-                self.beat()?;
-            }
+            self.put_checked(Entry::Gap(passed))?;
         }
         Ok(ticks)
+    }
+
+    /// One of the records that have a checksum between them now and then.
+    #[inline(always)]
+    fn put_checked(&mut self, entry: Entry) -> Result<()> {
+        self.put(entry);
+        self.since_check += 1;
+        if self.since_check >= BEAT { self.beat() } else { Ok(()) }
     }
 
     #[inline(always)]

@@ -1,9 +1,8 @@
 //! What becomes of a server while a policy works: pages that the kernel has migrated, misses by node and the server's
 //! pages by node. One program tells all of it, for on an emulated machine each that is started takes what is measured.
 
-use std::fs::File;
+use std::fs;
 use std::io::{Write, stdout};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -26,13 +25,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// The machine has no device that counts misses, or the server or the kernel's counts cannot be read.
 pub(crate) fn watch(pid: u32, until: &Path) -> Result<Value> {
-    let counts = File::open("/proc/vmstat").map_err(|e| unreadable("cannot open", e))?;
     let device = device(0)?;
     let began = Instant::now();
     let mut look = 0;
     while !until.exists() {
-        let mut line =
-            json!({ "at": began.elapsed().as_secs_f64(), "migrated": migrated(&counts)? });
+        let mut line = json!({ "at": began.elapsed().as_secs_f64(), "migrated": migrated()? });
         if look % LOOKS == 0 {
             let count = |count: Count| device.client()?.ring(Command::Count, &[count as u64]);
             line["near_misses"] = count(Count::Node0)?.into();
@@ -50,10 +47,8 @@ pub(crate) fn watch(pid: u32, until: &Path) -> Result<Value> {
 }
 
 /// Pages that the kernel has migrated since it began.
-fn migrated(counts: &File) -> Result<u64> {
-    let mut bytes = vec![0; 1 << 16];
-    let length = counts.read_at(&mut bytes, 0).map_err(|e| unreadable("cannot read", e))?;
-    let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+fn migrated() -> Result<u64> {
+    let text = fs::read_to_string("/proc/vmstat").map_err(|e| unreadable("cannot read", e))?;
     let count = text.lines().find_map(|line| line.strip_prefix("pgmigrate_success ")?.parse().ok());
     count.ok_or_else(|| Error::new(ErrorKind::Data, "/proc/vmstat tells of no migrated pages"))
 }
