@@ -75,6 +75,8 @@ fn window(recorder: &mut Recorder, index: u32, regions: u64) {
         age: index,
         level: None,
         confidence: 1.0,
+        rate: None,
+        unknown: false,
     };
     let at = |index: u32| Time((WINDOW * index).as_nanos() as u64);
     let (start, end) = (at(index), at(index + 1));

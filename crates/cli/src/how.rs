@@ -43,6 +43,14 @@ pub struct HowArgs {
     #[arg(long, value_name = "N")]
     pub max_regions: Option<usize>,
 
+    /// Most CPU time that watching may take, of one CPU; more memory then takes longer
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = units::share)]
+    pub cpu: f64,
+
+    /// Never flush the target's translations: what TLBs hold then cannot be judged
+    #[arg(long)]
+    pub no_flush: bool,
+
     /// Seed of the random addresses to look at
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

@@ -38,6 +38,10 @@ pub struct Plan {
     pub min_regions: Option<usize>,
     /// Greatest number of regions, likewise.
     pub max_regions: Option<usize>,
+    /// Most CPU time that watching may take, as a share of one CPU.
+    pub cpu: f64,
+    /// Whether the target's translations are left alone.
+    pub no_flush: bool,
     /// Seed of whatever is random.
     pub seed: u64,
     /// How long; `None` until the target ends.
@@ -80,6 +84,8 @@ impl Plan {
             update: how.update,
             min_regions: how.min_regions,
             max_regions: how.max_regions,
+            cpu: how.cpu,
+            no_flush: how.no_flush,
             seed: how.seed,
             duration: None,
             output,
@@ -119,6 +125,8 @@ impl Plan {
             min_regions: self.min_regions,
             max_regions: self.max_regions,
             seed: Some(self.seed),
+            cpu: Some(self.cpu),
+            flush: Some(!self.no_flush),
         };
         registry::make(&self.instrument, self.variant.as_deref(), &common)
     }

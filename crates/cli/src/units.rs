@@ -38,13 +38,17 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("not a time: give a number and a unit ({units}), like 5ms"))
 }
 
-/// A share: `0.9`.
+/// A share: `0.9`, `90%`.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "not a share: give a number from 0 to 1".into())
+    let share = match text.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
+        None => text.parse::<f64>(),
+    };
+    let share = share.ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "not a share: give a number from 0 to 1, or 0% to 100%".into())
 }
 
 /// An address or a size: `0x7f00_0000`, `4096`, `1.5G`.

@@ -12,7 +12,7 @@ use crate::bench::contender::{ALL, Contender};
 use crate::record::NEMO;
 
 /// An instrument to be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Watch {
     /// As in tables: a contender's, or one's own.
     pub name: String,
@@ -50,6 +50,8 @@ impl Watch {
                 update: settings.update,
                 min_regions: settings.min_regions,
                 max_regions: settings.max_regions,
+                cpu: settings.cpu,
+                flush: settings.may_flush,
                 ..Common::default()
             },
             samples: settings.samples,

@@ -104,6 +104,8 @@ fn recording(dir: &Path, space: &str) {
             age: 0,
             level: None,
             confidence: 1.0,
+            rate: None,
+            unknown: false,
         };
         let snapshot = Snapshot {
             start: BEGIN + WINDOW * index,

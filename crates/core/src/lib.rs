@@ -38,13 +38,13 @@ pub use mapping::{Backing, Mapping, Mappings, Space};
 pub use orders::{Action, ActionId, ActionKind, Failure, Orders, Outcome, RuleOrder, ScanOrder};
 pub use policy::{Budget, Mover, PageId, PlacementView, Policy, Tier, TierUse};
 pub use ports::{
-    AccessBits, AccessedSet, BusObserver, Clock, Counters, CpuTime, Framed, Frames, HintFaults,
-    Judged, LeafKind, Notice, PageEvents, Ports, Probe, ProbeOp, RegionSource, RegisterWork,
-    RuleId, Samples, ScanMode, ScanStats, State, Target, Wake,
+    AccessBits, AccessedSet, BusObserver, Clock, Counters, CpuTime, Flushed, Framed, Frames,
+    HintFaults, Judged, LeafKind, Notice, PageEvents, Ports, Probe, ProbeOp, RegionSource,
+    RegisterWork, RuleId, Samples, ScanMode, ScanStats, State, Target, Wake,
 };
 pub use radix::{Level, LevelSet, PAGE_SHIFT, PAGE_SIZE, Radix};
 pub use ranges::RangeSet;
-pub use region::{CONFIRMED, Region, Snapshot};
+pub use region::{CONFIRMED, Rate, Region, Snapshot};
 pub use residence::{Node, OnNode, Placed, Residence, SpaceResidence};
 pub use rng::Rng;
 pub use rule::{

@@ -175,6 +175,8 @@ mod tests {
             age: 0,
             level: None,
             confidence: 1.0,
+            rate: None,
+            unknown: false,
         };
         let snapshot =
             Snapshot { regions: vec![region(0, 5.0), region(10, 4.0)], ..Default::default() };

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    Addr, BusRecord, HintFault, Level, Lost, Mappings, Missing, PageEvent, Pressure, Radix, Range,
-    Residence, Result, Rule, Sample, Snapshot, Time,
+    Addr, BusRecord, Error, ErrorKind, HintFault, Level, Lost, Mappings, Missing, PageEvent,
+    Pressure, Radix, Range, Residence, Result, Rule, Sample, Snapshot, Time,
 };
 
 /// Why a wait ended.
@@ -56,6 +56,12 @@ pub trait Target: Clock {
 
     /// CPU time spent so far.
     fn cpu_time(&self) -> CpuTime;
+
+    /// CPU time that the caller's own thread spent so far, system calls included: what an instrument
+    /// holds its budget against. Cheap enough to be read on every step.
+    fn own_time(&self) -> Duration {
+        self.cpu_time().profiler
+    }
 }
 
 /// What a probe does to the entry.
@@ -262,6 +268,13 @@ pub struct ScanStats {
     pub leaves: [u64; 5],
 }
 
+/// What a flush did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flushed {
+    /// CPUs whose translations of the target were dropped.
+    pub cpus: u32,
+}
+
 /// ACCESSED bits of page-table entries.
 pub trait AccessBits {
     /// Levels, and which of them tell.
@@ -285,6 +298,19 @@ pub trait AccessBits {
         mode: ScanMode,
         set: &mut AccessedSet,
     ) -> Result<ScanStats>;
+
+    /// Drops the target's translations from the TLBs and paging-structure caches of the CPUs that run
+    /// it. From then on the first access to a page walks to it, and the first access beneath an upper
+    /// entry reads that entry: bits cleared before are set again by it. Returns before the CPUs have
+    /// finished, at the cost of an interrupt to each.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] if this machine cannot.
+    fn flush(&mut self) -> Result<Flushed> {
+        Err(Error::new(ErrorKind::Missing, "translations cannot be flushed")
+            .cause("this machine has no means to")
+            .remedy("go without (--no-flush); what TLBs hold then cannot be judged"))
+    }
 }
 
 /// Sampled accesses.
@@ -526,7 +552,8 @@ pub trait Ports: Target {
         Err(Missing::on_this_machine("figures of resident memory"))
     }
 
-    /// Charges CPU time that a policy spent to the machine. A live machine has paid already.
+    /// Charges CPU time that a policy, or an instrument's own arithmetic, spent to the machine. A live
+    /// machine has paid already.
     fn charge(&mut self, _work: Duration) {}
 }
 

@@ -20,12 +20,38 @@ pub struct Region {
     /// How sure the instrument is that heat inside the region is where it says, 0..1. 1 where an
     /// instrument makes no difference; below [`CONFIRMED`] a region is not called hot.
     pub confidence: f32,
+    /// How often its pages are accessed; `None` where the instrument counts hits and estimates no
+    /// rates.
+    pub rate: Option<Rate>,
+    /// Not enough evidence yet to tell hot from cold: neither the frequency nor the bounds of the
+    /// rate may be acted on. See [`Region::is_unknown`].
+    pub unknown: bool,
+}
+
+/// Accesses per second and page of 4 KiB, in the mean over the pages of a region: an estimate and
+/// its 90 % credible interval. Accesses are those that set an ACCESSED bit if it was clear.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Lower bound: with 95 % probability the true rate is not below it.
+    pub low: f32,
+    /// The estimate.
+    pub mean: f32,
+    /// Upper bound: with 95 % probability the true rate is not above it.
+    pub high: f32,
 }
 
 /// Confidence from which a region may be called hot.
 pub const CONFIRMED: f32 = 0.5;
 
 impl Region {
+    /// Whether the evidence does not suffice to tell hot from cold: the instrument says so, or it
+    /// never looked.
+    #[must_use]
+    #[inline]
+    pub fn is_unknown(&self) -> bool {
+        self.unknown || self.samples == 0
+    }
+
     /// Share of the samples that were hits, 0..1; 0 for a region never looked at (METRICS.md).
     #[must_use]
     #[inline]
@@ -41,7 +67,7 @@ impl Region {
     #[must_use]
     #[inline]
     pub fn is_hot(&self, threshold: f64) -> bool {
-        self.samples > 0 && self.confidence >= CONFIRMED && self.frequency() >= threshold
+        !self.is_unknown() && self.confidence >= CONFIRMED && self.frequency() >= threshold
     }
 
     /// Whether at least one sampling hit fell on it, in the mean over its bytes: DAMON's
@@ -49,7 +75,7 @@ impl Region {
     #[must_use]
     #[inline]
     pub fn is_accessed(&self) -> bool {
-        self.samples > 0 && self.hits >= 1.0
+        !self.is_unknown() && self.hits >= 1.0
     }
 }
 
@@ -72,10 +98,34 @@ mod tests {
     use crate::SpaceId;
 
     #[test]
+    fn what_is_unknown_is_neither_hot_nor_accessed() {
+        let range = Range::new(SpaceId(0), 0, 4096);
+        let region = Region {
+            range,
+            hits: 40.0,
+            samples: 40,
+            age: 0,
+            level: None,
+            confidence: 1.0,
+            rate: Some(Rate { low: 0.0, mean: 1.0, high: 1e3 }),
+            unknown: true,
+        };
+        assert!(region.is_unknown() && !region.is_hot(0.125) && !region.is_accessed());
+    }
+
+    #[test]
     fn frequency_is_hits_over_samples() {
         let range = Range::new(SpaceId(0), 0, 4096);
-        let mut region =
-            Region { range, hits: 5.0, samples: 40, age: 0, level: None, confidence: 1.0 };
+        let mut region = Region {
+            range,
+            hits: 5.0,
+            samples: 40,
+            age: 0,
+            level: None,
+            confidence: 1.0,
+            rate: None,
+            unknown: false,
+        };
         assert!((region.frequency() - 0.125).abs() < 1e-9);
         assert!(region.is_hot(0.125));
         region.confidence = 0.4;
@@ -85,5 +135,6 @@ mod tests {
         assert!(!region.is_accessed(), "most of it was not");
         region.samples = 0;
         assert_eq!(region.frequency(), 0.0);
+        assert!(region.is_unknown());
     }
 }

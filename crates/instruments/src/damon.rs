@@ -279,7 +279,16 @@ fn draw(rng: &mut Rng, bytes: u64, narrow: bool) -> u64 {
 
 fn region_of(zone: &Zone, samples: u32) -> Region {
     let Zone { range, accesses, age, level, .. } = *zone;
-    Region { range, hits: accesses as f32, samples, age, level, confidence: 1.0 }
+    Region {
+        range,
+        hits: accesses as f32,
+        samples,
+        age,
+        level,
+        confidence: 1.0,
+        rate: None,
+        unknown: false,
+    }
 }
 
 impl Instrument for Damon {

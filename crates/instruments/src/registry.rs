@@ -46,7 +46,7 @@ pub struct Entry {
 
 /// Settings that many instruments share; `None` leaves an instrument its own default, and an
 /// instrument that has no such setting is not disturbed by it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Common {
     /// Time between two looks.
     pub sampling: Option<Duration>,
@@ -60,6 +60,10 @@ pub struct Common {
     pub max_regions: Option<usize>,
     /// Seed of whatever is random.
     pub seed: Option<u64>,
+    /// Share of one CPU that looking and the instrument's own arithmetic may take.
+    pub cpu: Option<f64>,
+    /// Whether the instrument may flush the target's translations.
+    pub flush: Option<bool>,
 }
 
 const ACCESS_BITS: &str = "access bits";

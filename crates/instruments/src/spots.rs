@@ -24,7 +24,16 @@ pub(crate) struct Spot {
 impl Spot {
     fn region(&self) -> Region {
         let Spot { range, hits, samples, age } = *self;
-        Region { range, hits, samples, age, level: None, confidence: 1.0 }
+        Region {
+            range,
+            hits,
+            samples,
+            age,
+            level: None,
+            confidence: 1.0,
+            rate: None,
+            unknown: false,
+        }
     }
 
     /// No hit, or the eighth of 0..1 that the frequency lies in; `None` if nobody looked.

@@ -422,6 +422,8 @@ fn region_of(zone: &Zone, samples: u32) -> Region {
         age: zone.age,
         level: zone.level,
         confidence: 1.0,
+        rate: None,
+        unknown: false,
     }
 }
 

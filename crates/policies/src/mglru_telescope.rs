@@ -226,6 +226,8 @@ mod tests {
             age: 0,
             level: None,
             confidence: 1.0,
+            rate: None,
+            unknown: false,
         };
         walk.regions(&Snapshot { regions: vec![region], ..Snapshot::default() });
         assert!(walk.shares_bits());

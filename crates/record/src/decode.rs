@@ -29,6 +29,8 @@ pub(crate) fn regions(columns: &Columns) -> Decoded<Region> {
             age: age.value(row),
             level: optional(level, row).map(level_of).transpose()?,
             confidence: confidence.value(row),
+            rate: None,
+            unknown: false,
         })
     };
     (0..columns.rows()).map(region).collect()

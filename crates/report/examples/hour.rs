@@ -55,6 +55,8 @@ impl Wander {
             age: *age,
             level: Level::new(if pair[1] - pair[0] > 1 << 30 { 3 } else { 2 }),
             confidence: 1.0,
+            rate: None,
+            unknown: false,
         };
         let regions = self.borders.windows(2).zip(&self.heat).map(region);
         let regions = regions.filter(|r| !r.range.is_empty()).collect();

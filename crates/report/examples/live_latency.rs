@@ -41,6 +41,8 @@ fn snapshot(rng: &mut Rng, window: u64, count: u64) -> Snapshot {
             age: rng.below(100) as u32,
             level: Level::new(2),
             confidence: 1.0,
+            rate: None,
+            unknown: false,
         }
     };
     let regions = (0..count).map(&mut region).collect();

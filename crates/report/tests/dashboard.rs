@@ -18,7 +18,16 @@ fn exposition() -> String {
     let heap = Mapping { range, backing: Backing::Heap, name: "[heap]".into(), writable: true };
     let space = Space { id: SpaceId(0), name: "redis-server[4711]".into() };
     let layout = Mappings { spaces: vec![space], mappings: vec![heap], ..Mappings::default() };
-    let region = Region { range, hits: 0.0, samples: 40, age: 5, level: None, confidence: 1.0 };
+    let region = Region {
+        range,
+        hits: 0.0,
+        samples: 40,
+        age: 5,
+        level: None,
+        confidence: 1.0,
+        rate: None,
+        unknown: false,
+    };
     let (start, end) = (Time(0), Time(200_000_000));
     let snapshot = Snapshot { start, end, samples: 40, regions: vec![region] };
     let cpu = CpuTime { profiler: Duration::from_millis(3), ..CpuTime::default() };

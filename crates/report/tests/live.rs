@@ -47,7 +47,16 @@ fn mappings(processes: u32) -> Mappings {
 }
 
 fn region(range: Range, hits: f32, age: u64, level: Level) -> Region {
-    Region { range, hits, samples: 40, age: age as u32, level: Some(level), confidence: 1.0 }
+    Region {
+        range,
+        hits,
+        samples: 40,
+        age: age as u32,
+        level: Some(level),
+        confidence: 1.0,
+        rate: None,
+        unknown: false,
+    }
 }
 
 /// Windows of a second. In the first process a MiB that is always hit walks up the heap, a MiB a

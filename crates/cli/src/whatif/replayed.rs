@@ -483,7 +483,16 @@ mod tests {
         places.waiting.push_back(order(0, r(0, 10), FAST));
         places.work(Time(20));
         let (hits, samples) = (20.0, 40);
-        let region = Region { range: r(0, 4), hits, samples, age: 0, level: None, confidence: 1.0 };
+        let region = Region {
+            range: r(0, 4),
+            hits,
+            samples,
+            age: 0,
+            level: None,
+            confidence: 1.0,
+            rate: None,
+            unknown: false,
+        };
         let far = Region { range: r(50, 54), ..region };
         let snapshot = Snapshot { regions: vec![region, far], samples, ..Snapshot::default() };
         let page = PAGE_SIZE as f64;

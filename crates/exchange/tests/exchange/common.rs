@@ -32,6 +32,8 @@ fn region(space: u32, start: u64, end: u64) -> impl Strategy<Value = Region> {
             age,
             level,
             confidence,
+            rate: None,
+            unknown: false,
         },
     )
 }

@@ -53,6 +53,8 @@ fn damo_finds_every_key_that_it_needs() {
         age: 3,
         level: None,
         confidence: 1.0,
+        rate: None,
+        unknown: false,
     };
     let regions = vec![region(0, 40.0, 40), region(4096, 2.5, 5), region(8192, 0.001, 40)];
     let snapshot = Snapshot { start: Time(100), end: Time(200), samples: 40, regions };

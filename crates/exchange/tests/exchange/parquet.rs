@@ -48,6 +48,8 @@ fn regions(recording: &Recording) -> BTreeMap<u64, Vec<Region>> {
                     .unwrap()
                     .and_then(Level::new),
                 confidence: real("confidence", row),
+                rate: None,
+                unknown: false,
             });
         }
     }

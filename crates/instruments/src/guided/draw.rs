@@ -28,6 +28,8 @@ pub(super) fn draw(
         age: settled.windows,
         level: Some(Level::PUD),
         confidence: 1.0,
+        rate: None,
+        unknown: false,
     };
     for area in areas {
         let mut at = area.start;
@@ -115,6 +117,8 @@ impl Pen<'_> {
             age: self.table.age(entries),
             level: Some(Level::PMD),
             confidence: 1.0,
+            rate: None,
+            unknown: false,
         }
     }
 }

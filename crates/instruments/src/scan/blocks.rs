@@ -192,6 +192,8 @@ impl Tale<'_> {
             age: self.window - run.changed,
             level: if run.samples > 0 { self.level } else { None },
             confidence: 1.0,
+            rate: None,
+            unknown: false,
         };
         let range = Range { start: run.start, end: run.end, ..self.span };
         self.regions.extend(overlaps(self.areas, range).map(region));

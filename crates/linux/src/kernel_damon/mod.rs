@@ -259,6 +259,8 @@ fn region(event: &Event, spaces: &[SpaceId], samples: u32) -> Option<Region> {
         age: u32::try_from(event.age).unwrap_or(u32::MAX),
         level: None,
         confidence: 1.0,
+        rate: None,
+        unknown: false,
     })
 }
 

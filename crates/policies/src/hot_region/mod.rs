@@ -492,6 +492,8 @@ mod tests {
             age: 0,
             level: None,
             confidence: 1.0,
+            rate: None,
+            unknown: false,
         };
         let windows = [
             vec![region(0..3, 0.0), region(3..4, 40.0), region(4..8, 0.0)],
@@ -569,6 +571,8 @@ mod tests {
                 age: 0,
                 level: None,
                 confidence: 0.1,
+                rate: None,
+                unknown: false,
             };
             let mut actions = Vec::new();
             for window in 0..10u64 {

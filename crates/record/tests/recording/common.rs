@@ -66,6 +66,8 @@ fn region(range: Range) -> impl Strategy<Value = Region> {
             age,
             level,
             confidence,
+            rate: None,
+            unknown: false,
         },
     )
 }

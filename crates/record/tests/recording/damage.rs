@@ -30,6 +30,8 @@ pub(crate) fn ten() -> Vec<Frame> {
             age: 0,
             level: Some(Level::PTE),
             confidence: 1.0,
+            rate: None,
+            unknown: false,
         };
         Frame {
             snapshot: Snapshot {

@@ -17,6 +17,8 @@ fn hundred() -> Vec<Frame> {
             age: 0,
             level: None,
             confidence: 1.0,
+            rate: None,
+            unknown: false,
         };
         let regions = (0..32).map(region).collect();
         let (start, end) = (Time(window * 200), Time(window * 200 + 200));

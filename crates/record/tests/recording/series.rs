@@ -47,6 +47,8 @@ fn record(series: &mut SeriesRecorder, wall: &Wall, windows: std::ops::Range<u64
             age: index as u32,
             level: None,
             confidence: 1.0,
+            rate: None,
+            unknown: false,
         };
         let at = |second: u64| Time(second * 1_000_000_000);
         let snapshot =

@@ -308,7 +308,16 @@ mod tests {
 
     fn region(space: u32, start: u64, end: u64, hits: f32) -> Region {
         let range = range(space, start, end);
-        Region { range, hits, samples: 40, age: start as u32, level: None, confidence: 1.0 }
+        Region {
+            range,
+            hits,
+            samples: 40,
+            age: start as u32,
+            level: None,
+            confidence: 1.0,
+            rate: None,
+            unknown: false,
+        }
     }
 
     fn mapping(space: u32, start: u64, end: u64, name: &str) -> Mapping {

@@ -27,7 +27,16 @@ fn regions(plan: &Plan) -> Vec<Region> {
         if end > at {
             let range = Range::new(SpaceId(0), BASE + at * PAGE, BASE + end * PAGE);
             let (hits, samples) = if *looked { (f32::from(*hits), 40) } else { (0.0, 0) };
-            regions.push(Region { range, hits, samples, age: *age, level: None, confidence: 1.0 });
+            regions.push(Region {
+                range,
+                hits,
+                samples,
+                age: *age,
+                level: None,
+                confidence: 1.0,
+                rate: None,
+                unknown: false,
+            });
         }
         at = end;
     }

@@ -35,7 +35,16 @@ fn mappings(window: u64) -> Mappings {
 fn region(start: u64, bytes: u64, hits: f32, age: u64, level: Level) -> Region {
     let range = Range::new(SpaceId(0), start, start + bytes);
     let level = Some(level);
-    Region { range, hits, samples: 40, age: age as u32, level, confidence: 1.0 }
+    Region {
+        range,
+        hits,
+        samples: 40,
+        age: age as u32,
+        level,
+        confidence: 1.0,
+        rate: None,
+        unknown: false,
+    }
 }
 
 /// A hot MiB walks up the heap, one MiB each fourth window; the first 16 MiB of the file warm up;

@@ -333,6 +333,8 @@ impl file::Instrument {
             update: time(&self.update)?,
             min_regions: self.min_regions,
             max_regions: self.max_regions,
+            cpu: self.cpu,
+            may_flush: self.may_flush,
             samples: self.samples,
         })
     }

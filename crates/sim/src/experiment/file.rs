@@ -46,6 +46,8 @@ pub(super) struct Instrument {
     pub(super) update: Option<Spanned<String>>,
     pub(super) min_regions: Option<usize>,
     pub(super) max_regions: Option<usize>,
+    pub(super) cpu: Option<f64>,
+    pub(super) may_flush: Option<bool>,
     #[serde(default)]
     pub(super) samples: u64,
 }

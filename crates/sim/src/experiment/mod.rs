@@ -124,7 +124,7 @@ impl Mode {
 }
 
 /// Who watches, as the file says it; whether there is such an instrument is for its reader to say.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Watcher {
     /// A name from a list, or one's own.
     pub name: String,
@@ -135,7 +135,7 @@ pub struct Watcher {
 }
 
 /// An instrument's settings; `None` leaves it its own default.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// Name of the instrument.
     pub instrument: String,
@@ -149,6 +149,10 @@ pub struct Settings {
     pub min_regions: Option<usize>,
     /// Greatest number of regions.
     pub max_regions: Option<usize>,
+    /// Share of one CPU that watching may take.
+    pub cpu: Option<f64>,
+    /// Whether the instrument may flush the target's translations; it may where nothing is said.
+    pub may_flush: Option<bool>,
     /// Samples a second and core that the machine takes for it; 0 for none.
     pub samples: u64,
 }
