@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use tierscope_core::{
     AccessBits, AccessedSet, Action, ActionKind, Addr, Budget, Clock, Counters, CpuTime, Failure,
-    HintFaults, Instrument, Level, Lost, Mappings, Missing, Mover, Outcome, PAGE_SIZE, PageEvent,
-    PageEventKind, PageEvents, PageId, PlacementView, Ports, Pressure, Probe, Radix, Range, Region,
-    Result, Samples, ScanMode, ScanStats, Setting, Snapshot, Step, Target, Tier, TierPressure,
-    TierUse, Time, Wake,
+    Flushed, HintFaults, Instrument, Level, Lost, Mappings, Missing, Mover, Outcome, PAGE_SIZE,
+    PageEvent, PageEventKind, PageEvents, PageId, PlacementView, Ports, Pressure, Probe, Radix,
+    Range, Region, Result, Samples, ScanMode, ScanStats, Setting, Snapshot, Step, Target, Tier,
+    TierPressure, TierUse, Time, Wake,
 };
 
 use crate::toy::{Toy, Workload};
@@ -526,6 +526,10 @@ impl AccessBits for Tiered {
         stats.young = set.young_count();
         stats.present = set.present.iter().map(|word| u64::from(word.count_ones())).sum();
         Ok(stats)
+    }
+
+    fn flush(&mut self) -> Result<Flushed> {
+        self.toy.flush()
     }
 }
 

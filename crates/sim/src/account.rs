@@ -114,4 +114,6 @@ pub struct Account {
     pub uncached_overflows: u64,
     /// Processes that touched what is not theirs, or found no memory.
     pub killed: u64,
+    /// Flushes of the target's translations that an instrument asked for.
+    pub flushes: u64,
 }

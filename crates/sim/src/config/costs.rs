@@ -215,6 +215,15 @@ pub struct ShootdownCosts {
     pub ranges: Ranges,
 }
 
+impl ShootdownCosts {
+    /// Nanoseconds that a caller pays who interrupts so many cores; 0 for none.
+    #[must_use]
+    pub fn initiator(&self, cores: u64) -> u64 {
+        let others = cores.checked_sub(1);
+        others.map_or(0, |others| self.initiator_ns + self.each_core_ns * others)
+    }
+}
+
 /// Moving, splitting and collapsing pages; charged to the mover.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

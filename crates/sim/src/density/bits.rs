@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use tierscope_core::{
-    AccessBits, AccessedSet, Addr, Judged, LeafKind, Level, Probe, ProbeOp, Radix, Range, RangeSet,
-    Result, ScanMode, ScanStats, SpaceId, State,
+    AccessBits, AccessedSet, Addr, Flushed, Judged, LeafKind, Level, Probe, ProbeOp, Radix, Range,
+    RangeSet, Result, ScanMode, ScanStats, SpaceId, State,
 };
 
 use super::machine::Machine;
@@ -252,6 +252,15 @@ impl AccessBits for Machine {
         let nanos = costs.call_ns + costs.entry_ns * stats.visited + costs.clear_ns * cleared;
         self.spend(nanos);
         Ok(stats)
+    }
+
+    fn flush(&mut self) -> Result<Flushed> {
+        let cores = self.config.cores;
+        self.forget_translations();
+        self.shoot(1);
+        let costs = &self.config.costs;
+        self.spend(costs.access_bits.call_ns + costs.shootdown.initiator(cores.into()));
+        Ok(Flushed { cpus: cores })
     }
 }
 

@@ -143,8 +143,7 @@ impl HintFaults for Machine {
         let there = |range: &&Range| first_overlap(&mapped, range).is_some();
         let rounds = ranges.iter().filter(there).count() as u64;
         let costs = &self.config.costs;
-        let others = u64::from(self.config.cores) - 1;
-        let shoot = costs.shootdown.initiator_ns + costs.shootdown.each_core_ns * others;
+        let shoot = costs.shootdown.initiator(self.config.cores.into());
         let work = pages * costs.faults.arm_ns + rounds * shoot;
         // Every core that may know the old entries has to forget them.
         self.shoot(rounds);

@@ -31,6 +31,7 @@ pub(super) struct Sums {
     pub(super) hint_faults: u64,
     pub(super) swap_ins: u64,
     pub(super) shootdowns: u64,
+    pub(super) flushes: u64,
 }
 
 impl Sums {
@@ -54,6 +55,14 @@ impl Ledger {
     /// The target is kept from its work for so long.
     pub(super) fn steal(&mut self, nanos: u64) {
         self.stolen += nanos as f64;
+    }
+
+    /// Pages walked once more after a flush, which took the target so many nanoseconds.
+    pub(super) fn refilled(&mut self, walks: f64, nanos: f64) {
+        self.counts.flushes += 1;
+        self.counts.walks += walks;
+        self.counts.walk_reads += walks;
+        self.stolen += nanos;
     }
 
     /// Lines that moved from tier to tier.
@@ -107,6 +116,7 @@ impl Machine {
             lines_read: sums.lines[0].map(whole),
             lines_written: sums.lines[1].map(whole),
             spent: self.ledger.spent,
+            flushes: sums.flushes,
             table_bytes: self.world.mappings.bytes() / 512,
             ..Account::default()
         }

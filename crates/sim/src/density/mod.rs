@@ -61,6 +61,7 @@ mod config;
 mod counters;
 mod faults;
 mod flow;
+mod flushes;
 mod hash;
 mod hits;
 mod ledger;

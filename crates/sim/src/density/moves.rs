@@ -142,9 +142,8 @@ impl Machine {
     /// Moves as many pages as the time allows, in whole batches.
     fn move_some(&mut self, job: &mut Job, tier: Tier, until: u64, lines: &mut [[u64; TIERS]; 2]) {
         let costs = &self.config.costs;
-        let cores = u64::from(self.config.cores);
         let batch = costs.moves.batch;
-        let shoot = costs.shootdown.initiator_ns + costs.shootdown.each_core_ns * (cores - 1);
+        let shoot = costs.shootdown.initiator(self.config.cores.into());
         let copy = PAGE_SIZE as f64 * 1e9 / (costs.moves.copy_mib_s << 20) as f64;
         let each = costs.moves.page_ns as f64 + copy + shoot as f64 / batch as f64;
         let batches = ((until - self.moves.time) as f64 / each / batch as f64).ceil().max(1.0);

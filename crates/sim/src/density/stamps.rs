@@ -121,6 +121,16 @@ impl Stamps {
         self.first
     }
 
+    /// When entries were cleared, in no order, some times more than once.
+    pub(super) fn times(&self) -> impl Iterator<Item = u64> + '_ {
+        let of_table = |table: &Table| -> Vec<u64> {
+            let some = table.some.iter().map(|packed| packed & YOUNG);
+            some.chain([table.all]).filter(|packed| *packed != YOUNG).collect()
+        };
+        let tables = self.tables.values().flat_map(of_table);
+        tables.chain(Some(self.first.packed()).filter(|packed| *packed != YOUNG))
+    }
+
     /// The stamp of an entry, by its number in its level.
     pub(super) fn get(&self, space: SpaceId, level: Level, entry: u64) -> Stamp {
         let table = self.table(space, level, entry / Level::FANOUT);

@@ -14,6 +14,7 @@ use tierscope_workloads::{Segment, Workload};
 
 use super::Config;
 use super::flow::{Flow, Loop, Mix};
+use super::flushes::Flushes;
 use super::piece::{Piece, Point};
 use super::places::Places;
 use super::profile::{Profile, Strand};
@@ -57,6 +58,8 @@ pub(super) struct World {
     paces: BTreeMap<u64, f64>,
     /// Where memory lies.
     pub(super) places: Places,
+    /// Flushes beside those of the configuration.
+    pub(super) flushes: Flushes,
     cycle: Loop,
 }
 
@@ -97,6 +100,7 @@ impl World {
             mappings,
             ever,
             profiles: BTreeMap::new(),
+            flushes: Flushes::default(),
             last: None,
             paces: BTreeMap::new(),
         })
@@ -308,15 +312,17 @@ impl World {
     pub(super) fn forgets_after(&self, time: u64) -> Forgets {
         let next = |every: u64, offset: u64| (time + offset) / every * every + every - offset;
         let all = self.config.flush.map(nanos).map_or(u64::MAX, |every| next(every, every / 2));
+        let all = all.min(self.flushes.after(time).unwrap_or(u64::MAX));
         let tick = self.config.tick.map(nanos).map_or(u64::MAX, |every| next(every, 0));
         Forgets { all, upper: all.min(tick) }
     }
 
     /// When they were forgotten last, up to and with a time; 0 for never.
-    fn forgot_before(&self, time: u64) -> Forgets {
+    pub(super) fn forgot_before(&self, time: u64) -> Forgets {
         let last =
             |every: u64, offset: u64| ((time + offset) / every * every).saturating_sub(offset);
         let all = self.config.flush.map(nanos).map_or(0, |every| last(every, every / 2));
+        let all = all.max(self.flushes.before(time).unwrap_or(0));
         let tick = self.config.tick.map(nanos).map_or(0, |every| last(every, 0));
         Forgets { all, upper: all.max(tick) }
     }
@@ -407,6 +413,13 @@ impl Strand {
                 ControlFlow::Continue(())
             });
         }
+    }
+
+    /// Pages that are accessed, and how often a second each of them is.
+    pub(super) fn pages(&self) -> [f64; 2] {
+        let rate = self.pieces().map(|piece| piece.rate).sum();
+        let pages = self.pieces().next().map_or(0.0, Piece::pages);
+        [pages, rate]
     }
 
     /// Both processes.

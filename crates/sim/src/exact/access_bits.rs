@@ -1,8 +1,8 @@
 //! ACCESSED bits: probes and scans, as the kernel module does them, at a cost.
 
 use tierscope_core::{
-    AccessBits, AccessedSet, BusObserver, Judged, LeafKind, Level, Probe, ProbeOp, Radix, Range,
-    Result, ScanMode, ScanStats, State,
+    AccessBits, AccessedSet, BusObserver, Flushed, Judged, LeafKind, Level, Probe, ProbeOp, Radix,
+    Range, Result, ScanMode, ScanStats, State,
 };
 use tierscope_hw::Root;
 use tierscope_hw::entry::{ACCESSED, DIRTY, FRAME_MASK, HUGE};
@@ -77,6 +77,13 @@ impl<B: BusObserver> AccessBits for Machine<B> {
         }
         self.spend(owed * NS);
         Ok(scan.stats)
+    }
+
+    fn flush(&mut self) -> Result<Flushed> {
+        let (cpus, work) = self.forget_translations();
+        self.flushes += 1;
+        self.spend(work + self.costs.access_bits.call_ns * NS);
+        Ok(Flushed { cpus })
     }
 }
 

@@ -80,6 +80,7 @@ pub struct Machine<B = ()> {
     pub(super) moves: Moves,
     pub(super) tiers: Vec<TierUse>,
     pub(super) killed: u64,
+    pub(super) flushes: u64,
     /// What ended the run: the host has no memory.
     pub(super) broken: Option<Error>,
     pub(super) stop: Option<Arc<AtomicBool>>,
@@ -127,6 +128,7 @@ impl<B: BusObserver> Machine<B> {
             moves: Moves::new(&setup.costs.moves),
             tiers: Vec::new(),
             killed: 0,
+            flushes: 0,
             broken: None,
             stop: None,
         })
@@ -436,6 +438,7 @@ impl<B: BusObserver> Machine<B> {
             table_bytes: self.os.tables.bytes(),
             uncached_overflows: self.os.tables.overflowed(),
             killed: self.killed,
+            flushes: self.flushes,
             ..Account::default()
         };
         for cpu in &self.cpus {

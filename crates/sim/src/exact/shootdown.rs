@@ -1,5 +1,7 @@
 //! TLB shootdowns: every core that may know a translation forgets it, and loses time.
 
+use std::collections::BTreeSet;
+
 use tierscope_core::BusObserver;
 
 use super::machine::Machine;
@@ -45,10 +47,24 @@ impl<B: BusObserver> Machine<B> {
                 cpu.mmu.invalidate_page(page, asid);
             }
         }
-        match cores {
-            0 => 0,
-            cores => (costs.initiator_ns + costs.each_core_ns * (cores - 1)) * NS,
+        costs.initiator(cores) * NS
+    }
+
+    /// Makes the cores that run any process forget all that they know of processes: one interrupt to
+    /// each of them. Returns how many, and what the caller pays, in ps.
+    pub(super) fn forget_translations(&mut self) -> (u32, u64) {
+        let alive = || self.os.spaces.iter().filter(|space| space.alive);
+        let cores: BTreeSet<usize> = alive().flat_map(|space| space.cpus.iter()).collect();
+        let asids: Vec<_> = alive().map(|space| space.root.asid).collect();
+        let costs = &self.costs.shootdown;
+        for at in &cores {
+            let cpu = &mut self.cpus[*at];
+            cpu.counts.shootdowns += 1;
+            cpu.steal(costs.responder_ns * NS);
+            asids.iter().for_each(|asid| cpu.mmu.flush_asid(*asid));
         }
+        let cores = cores.len() as u32;
+        (cores, costs.initiator(cores.into()) * NS)
     }
 
     /// As [`Machine::shoot`], where nobody in particular pays: the target asked for it itself.

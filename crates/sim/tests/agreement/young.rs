@@ -87,6 +87,41 @@ fn what_caches_hold_looks_old_in_both() {
     agree("32 MiB under cached tables, 5 ms", &cached, 5 * MILLISECOND, 60, 0.05);
 }
 
+/// Shares of young leaves of what the TLBs hold, a millisecond after a flush and long after one, and
+/// what the flush cost: cores interrupted, nanoseconds of the profiler, nanoseconds of the target.
+fn flushed(machine: &mut impl Ports, range: &Range) -> ([f64; 2], [u64; 2]) {
+    pass(machine, 50 * MILLISECOND);
+    clear(machine, range, Level::PTE);
+    pass(machine, 20 * MILLISECOND);
+    let held = young(machine, range, Level::PTE);
+    let before = (machine.now(), machine.cpu_time());
+    let flushed = machine.access_bits().unwrap().flush().unwrap();
+    let took = machine.now() - before.0;
+    let spent = machine.cpu_time().profiler - before.1.profiler;
+    pass(machine, 5 * MILLISECOND);
+    let uncovered = young(machine, range, Level::PTE);
+    assert_eq!(flushed.cpus, 2);
+    ([held, uncovered], [took, spent].map(|time| time.as_nanos() as u64))
+}
+
+// 1024 pages of 4 MiB, a thousand accesses a second each: held by the TLBs of either core, so old for
+// 20 ms, and young 5 ms after a flush (1 - exp(-5) = 0.993). The caller pays 1000 ns of a call,
+// 2000 + 150 of two cores, each of these 1000.
+#[test]
+fn a_flush_uncovers_what_tlbs_hold_in_both() {
+    let spec = "contiguous:space=8GiB,hot=4MiB,at=2GiB,rate=1000000";
+    let case = Case { threads: 2, ..Case::new(spec, [16_384, 1024]) };
+    let range = inside(&case);
+    let exact = flushed(&mut case.exact(), &range);
+    let density = flushed(&mut case.density(), &range);
+    println!("held, flushed: exact {exact:.4?}  density {density:.4?}");
+    for ([held, uncovered], [took, spent]) in [exact, density] {
+        assert!(held < 0.02 && (uncovered - 0.993).abs() < 0.01, "{held} {uncovered}");
+        assert!(took.abs_diff(3150) < 100, "{took}");
+        assert!(spent.abs_diff(5150) < 100, "{spent}");
+    }
+}
+
 // A flush each 5 ms uncovers what the TLBs hold: 3 ms after a clear it has come or not. Leaves agree;
 // their parents are younger in exact mode (0.9 to 0.6), where pages that nobody touched since the flush
 // before still walk: see what density mode leaves out.

@@ -42,6 +42,8 @@ fn free() -> Config {
     config.costs.access_bits.probe_ns = 0;
     config.costs.access_bits.entry_ns = 0;
     config.costs.access_bits.clear_ns = 0;
+    config.costs.shootdown.initiator_ns = 0;
+    config.costs.shootdown.each_core_ns = 0;
     config
 }
 
@@ -53,18 +55,25 @@ proptest! {
     fn the_order_of_questions_is_of_no_matter(
         spec in specs(),
         asked in prop::collection::vec((offsets(), 1u8..=4), 1..40),
-        waits in prop::collection::vec(0u64..50_000_000, 1..4),
+        waits in prop::collection::vec((0u64..50_000_000, any::<bool>()), 1..4),
     ) {
         let (mut there, mut back) = (machine(free(), spec), machine(free(), spec));
         let base = area(&mut there).start;
         let at = |offset: u64| Addr { space: SpaceId(0), at: base + offset };
-        for wait in waits {
+        for (wait, flushes) in waits {
             pass(&mut there, wait);
             pass(&mut back, wait);
+            if flushes {
+                there.flush().unwrap();
+            }
             let one: Vec<bool> = asked.iter().map(|(o, l)| young(&mut there, at(*o), Level::new(*l).unwrap())).collect();
             let mut other: Vec<bool> = asked.iter().rev().map(|(o, l)| young(&mut back, at(*o), Level::new(*l).unwrap())).collect();
             other.reverse();
             prop_assert_eq!(one, other);
+            if flushes {
+                // Flushed after the questions, at the same time: of no matter either.
+                back.flush().unwrap();
+            }
             for (offset, level) in asked.iter().step_by(2) {
                 clear(&mut there, at(*offset), Level::new(*level).unwrap());
                 clear(&mut back, at(*offset), Level::new(*level).unwrap());
@@ -73,14 +82,17 @@ proptest! {
     }
 
     #[test]
-    fn what_is_young_stays_young_until_it_is_cleared(spec in specs(), offset in offsets(), level in 1u8..=4, waits in prop::collection::vec(0u64..20_000_000, 1..20)) {
+    fn what_is_young_stays_young_until_it_is_cleared(spec in specs(), offset in offsets(), level in 1u8..=4, waits in prop::collection::vec((0u64..20_000_000, any::<bool>()), 1..20)) {
         let mut machine = machine(config(), spec);
         let at = Addr { space: SpaceId(0), at: area(&mut machine).start + offset };
         let level = Level::new(level).unwrap();
         clear(&mut machine, at, level);
         let mut was = false;
-        for wait in waits {
+        for (wait, flushes) in waits {
             pass(&mut machine, wait);
+            if flushes {
+                machine.flush().unwrap();
+            }
             let is = young(&mut machine, at, level);
             prop_assert!(is || !was);
             was = is;
@@ -183,6 +195,55 @@ fn what_the_tlb_holds_is_set_by_flushes_alone() {
             assert_eq!(young(&mut machine, at, level), sets, "{level} with {flush:?}");
         }
     }
+}
+
+// The same without a flusher: nothing is set until somebody flushes, and everything is then, once.
+#[test]
+fn what_the_tlb_holds_is_set_after_a_flush_that_was_asked_for() {
+    let spec = "needle:space=1GiB,hot=4KiB,rate=3000000";
+    let mut machine = machine(Config { flush: None, tick: None, ..config() }, spec);
+    let at = machine.hot_at(Time(0)).as_slice()[0].at(0);
+    pass(&mut machine, SECOND);
+    for (asked, level) in (1..=4).filter_map(Level::new).enumerate() {
+        clear(&mut machine, at, level);
+        pass(&mut machine, 50_000_000);
+        assert!(!young(&mut machine, at, level), "{level} before a flush");
+        let before = machine.account();
+        assert_eq!(machine.flush().unwrap().cpus, 1);
+        pass(&mut machine, 1_000_000);
+        assert!(young(&mut machine, at, level), "{level} after a flush");
+        clear(&mut machine, at, level);
+        pass(&mut machine, 50_000_000);
+        assert!(!young(&mut machine, at, level), "{level} long after a flush");
+        let after = machine.account();
+        assert_eq!((before.flushes, after.flushes), (asked as u64, asked as u64 + 1));
+        assert_eq!(after.counts.shootdowns, asked as u64 + 1);
+    }
+}
+
+// Ten thousand flushes, and a page cleared each hundred: most flushes are dropped on the way, and each
+// page is young all the same (1 - exp(-20) each). Long after the last flush TLBs hold all of them again.
+#[test]
+fn many_flushes_are_remembered_where_they_matter() {
+    let mut machine = machine(Config { flush: None, tick: None, ..free() }, HOT);
+    let hot = machine.hot_at(Time(0)).as_slice()[0];
+    let pages = || (0..100u64).map(|page| hot.at(page * 4096));
+    for page in pages() {
+        clear(&mut machine, page, Level::PTE);
+        for _ in 0..100 {
+            machine.flush().unwrap();
+            pass(&mut machine, 10_000);
+        }
+    }
+    assert_eq!(machine.account().flushes, 10_000);
+    pass(&mut machine, 20_000_000);
+    for page in pages() {
+        assert!(young(&mut machine, page, Level::PTE), "{page:?}");
+        clear(&mut machine, page, Level::PTE);
+    }
+    pass(&mut machine, 20_000_000);
+    let again = pages().filter(|page| young(&mut machine, *page, Level::PTE)).count();
+    assert_eq!(again, 0);
 }
 
 // 100 GiB of pages, each accessed once in nine seconds, beneath one level-4 entry: leaves are set, the
