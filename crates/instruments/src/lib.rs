@@ -11,6 +11,7 @@ pub mod hint_fault;
 pub mod metronome;
 pub mod nemo;
 pub mod pebs;
+pub mod rates;
 pub mod region_source;
 pub mod registry;
 pub mod scan;

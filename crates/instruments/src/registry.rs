@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Instrument, PAGE_SIZE, Result};
 
-use crate::{damon, guided, hint_fault, nemo, pebs, scan, telescope};
+use crate::{damon, guided, hint_fault, nemo, pebs, rates, scan, telescope};
 
 /// What looking costs, in orders of magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,18 @@ pub struct Common {
 const ACCESS_BITS: &str = "access bits";
 
 static ENTRIES: &[Entry] = &[
+    Entry {
+        name: "rates",
+        about: "access rates with credible intervals, from times between clear and look",
+        tracks: ACCESS_BITS,
+        granularity: "2 MiB",
+        variants: &[Variant {
+            name: "bayes",
+            about: "rates by likelihood, within a share of one CPU",
+            cost: CostClass::Bounded,
+        }],
+        make: make_rates,
+    },
     Entry {
         name: "telescope",
         about: "region sampling that zooms through the levels of the page table (ATC'24)",
@@ -235,6 +247,17 @@ fn make_telescope(variant: &str, common: &Common) -> Result<Box<dyn Instrument>>
     set(&mut config.max_regions, &common.max_regions);
     set(&mut config.seed, &common.seed);
     Ok(Box::new(telescope::Telescope::new(config)?))
+}
+
+fn make_rates(_: &str, common: &Common) -> Result<Box<dyn Instrument>> {
+    let mut config = rates::Config::default();
+    set(&mut config.sampling, &common.sampling);
+    set(&mut config.window, &common.window);
+    set(&mut config.update, &common.update);
+    set(&mut config.seed, &common.seed);
+    set(&mut config.cpu, &common.cpu);
+    set(&mut config.flush, &common.flush);
+    Ok(Box::new(rates::Rates::new(config)?))
 }
 
 fn make_guided(common: &Common) -> Result<Box<dyn Instrument>> {

@@ -35,7 +35,8 @@ const fn sampled(name: &'static str, variant: &'static str, samples: u64) -> Con
 
 /// All of them, in the order of tables. Moderate and aggressive are the article's: DAMON looks every
 /// 5 or 1 ms, PEBS samples at 5 or 10 kHz.
-pub(crate) const ALL: [Contender; 13] = [
+pub(crate) const ALL: [Contender; 14] = [
+    looking("rates", "rates", "bayes", 5),
     looking("guided", "telescope", "guided", 5),
     looking("bounded", "telescope", "bounded", 5),
     looking("flexible", "telescope", "flexible", 5),

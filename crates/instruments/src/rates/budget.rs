@@ -1,0 +1,155 @@
+//! CPU time: what may be spent, and on which kind of work.
+
+use std::time::Duration;
+
+use tierscope_core::Time;
+
+/// CPU time that may be saved up, as time of the budget's share.
+const SAVED: Duration = Duration::from_millis(100);
+
+/// A share of one CPU, as a token bucket: CPU time comes in with the clock and goes out as it was spent.
+#[derive(Clone, Debug)]
+pub(super) struct Budget {
+    /// Share of one CPU.
+    share: f64,
+    /// Nanoseconds that may be spent now; below zero if too many were.
+    tokens: f64,
+    filled: Option<Time>,
+}
+
+impl Budget {
+    pub(super) fn new(share: f64) -> Self {
+        Self { share, tokens: 0.0, filled: None }
+    }
+
+    /// Lets CPU time come in up to `now`.
+    pub(super) fn fill(&mut self, now: Time) {
+        let since = now.since(self.filled.unwrap_or(now));
+        self.filled = Some(now);
+        let most = self.share * SAVED.as_nanos() as f64;
+        self.tokens = (self.tokens + self.share * since.as_nanos() as f64).min(most);
+    }
+
+    /// So much was spent.
+    pub(super) fn spend(&mut self, time: Duration) {
+        self.tokens -= time.as_nanos() as f64;
+    }
+
+    /// Whether there is any left.
+    pub(super) fn is_open(&self) -> bool {
+        self.tokens > 0.0
+    }
+
+    /// Nanoseconds left.
+    pub(super) fn left(&self) -> f64 {
+        self.tokens
+    }
+}
+
+/// Kinds of work among which the budget is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Work {
+    /// Looks at level-3 entries.
+    Upper,
+    /// Tables that level-3 entries point out.
+    Hint,
+    /// All tables in turn.
+    Round,
+    /// Tables with hot or doubtful entries.
+    Refine,
+    /// Leaves of hot entries.
+    Leaves,
+}
+
+impl Work {
+    pub(super) const ALL: [Work; 5] =
+        [Work::Upper, Work::Hint, Work::Round, Work::Refine, Work::Leaves];
+
+    /// Parts of the budget that it gets where all kinds have something to do. A kind that has nothing to
+    /// do leaves its parts to the others: neither searching nor refining can starve the other.
+    fn weight(self, covered: bool) -> f64 {
+        match self {
+            Work::Upper => 5.0,
+            Work::Hint => 30.0,
+            Work::Round if covered => 30.0,
+            Work::Round => 60.0,
+            Work::Refine if covered => 30.0,
+            Work::Refine => 10.0,
+            Work::Leaves => 10.0,
+        }
+    }
+}
+
+/// Weighted fair queueing of the kinds of work (Demers, Keshav, Shenker, SIGCOMM 1989).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shares {
+    /// Nanoseconds spent over weight, by kind.
+    used: [f64; 5],
+    /// All tables were visited once.
+    pub(super) covered: bool,
+    real: [f64; 5],
+    pub(super) rest: f64,
+}
+
+impl Shares {
+    /// The kinds, the one that got least of its part first.
+    pub(super) fn in_order(&self) -> [Work; 5] {
+        let mut order = Work::ALL;
+        order.sort_by(|a, b| self.used[*a as usize].total_cmp(&self.used[*b as usize]));
+        order
+    }
+
+    pub(super) fn show(&self) -> String {
+        format!("{:?} rest {}", self.real.map(|r| (r / 1e6) as u32), self.rest / 1e6)
+    }
+    pub(super) fn spend(&mut self, work: Work, time: Duration) {
+        self.real[work as usize] += time.as_nanos() as f64;
+        self.used[work as usize] += time.as_nanos() as f64 / work.weight(self.covered);
+    }
+
+    /// A kind is going to spend about so much: what it then spends is added by [`Shares::spend`] once more,
+    /// alike for all.
+    pub(super) fn expect(&mut self, work: Work, time: Duration) {
+        self.used[work as usize] += time.as_nanos() as f64 / work.weight(self.covered);
+    }
+
+    /// A kind had nothing to do: it does not save up what others used meanwhile.
+    pub(super) fn idle(&mut self, work: Work) {
+        let most = self.used.iter().copied().fold(0.0, f64::max);
+        self.used[work as usize] = most;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // 1 % of 100 ms is 1 ms; saved up for at most 100 ms.
+    #[test]
+    fn a_share_of_the_time_may_be_spent() {
+        let mut budget = Budget::new(0.01);
+        budget.fill(Time(0));
+        assert!(!budget.is_open());
+        budget.fill(Time(50_000_000));
+        assert_eq!(budget.left(), 500_000.0);
+        budget.fill(Time(60_000_000_000));
+        assert_eq!(budget.left(), 1_000_000.0);
+        budget.spend(Duration::from_millis(3));
+        assert!(!budget.is_open());
+        budget.fill(Time(60_300_000_000));
+        assert_eq!(budget.left(), 1_000_000.0);
+    }
+
+    #[test]
+    fn the_kind_that_got_least_comes_first() {
+        let mut shares = Shares::default();
+        shares.spend(Work::Upper, Duration::from_micros(15));
+        shares.spend(Work::Hint, Duration::from_micros(15));
+        let order = shares.in_order();
+        assert_eq!(order[3..], [Work::Hint, Work::Upper]);
+        shares.idle(Work::Round);
+        shares.idle(Work::Refine);
+        shares.idle(Work::Leaves);
+        assert_eq!(shares.in_order()[0], Work::Hint);
+    }
+}

@@ -1,0 +1,448 @@
+//! From looks at the entries of a table to rates with credible intervals.
+//!
+//! The model. Along a table an entry has the rate of the entry before it, or, with a small
+//! probability, one drawn afresh from the distribution of rates over all memory: a hidden Markov
+//! chain whose states are the cells of the grid. So neighbours that behave alike share their
+//! evidence, and neighbours that do not are told apart, by the same rule. In time likewise: between
+//! two looks a rate is drawn afresh with a small probability, so that old evidence fades and what
+//! contradicts it counts. Both probabilities of the chain, the distribution of rates and how often it
+//! is drawn from, are learned from tables visited at random (empirical Bayes).
+//!
+//! The computation. Forward and backward messages over *nodes* (Rabiner, "A tutorial on hidden Markov
+//! models", Proceedings of the IEEE 1989); a redraw does not depend on the state, so that a step costs
+//! as much as there are cells. A node is one entry; or 64 of them, where their bits show no sign that
+//! they differ; or a run of entries with the same bits.
+
+use std::ops::Range;
+
+use tierscope_core::Time;
+
+use super::curve::{dot, exponentiate, normalise, total};
+use super::grid::{CELLS, Curve, law};
+use super::looks::{Look, Looks, WORDS, mask};
+
+/// Runs of at least so many entries with the same bits are one node.
+const RUN: usize = 6;
+/// Smallest probability that a cell keeps in the distribution of rates.
+const FLOOR: f32 = 1e-6;
+/// Bounds of the probability of a draw from one entry to the next, and what is assumed at first.
+const LEAVES: (f32, f32) = (1e-5, 0.95);
+const FIRST_LEAVE: f32 = 0.05;
+/// Cells on each side over which that probability is smoothed.
+const NEAR: usize = 4;
+/// Entries that are learned from, fading.
+const MEMORY: f32 = 512.0 * 2000.0;
+/// Seconds after which a rate is expected to be drawn afresh.
+const LASTING: f32 = 600.0;
+/// Tail on each side of a 90 % interval.
+const TAIL: f32 = 0.05;
+/// Likewise of what is taken for hot or cold without more ado.
+const CORE: f32 = 0.2;
+
+/// What is known of rates before an entry is looked at; learned.
+#[derive(Clone, Debug)]
+pub(super) struct Prior {
+    /// The share of entries with each rate.
+    rates: Curve,
+    /// Probability, by cell, that the next entry's rate is drawn and not this one's.
+    leave: Curve,
+    /// Rates that are drawn.
+    drawn: Curve,
+    /// Entries with each rate, and those of them that were left, of the tables learned from.
+    sums: [Curve; 2],
+}
+
+impl Default for Prior {
+    /// Low rates are likelier than high ones: a tenth of the probability per three decades. Weighs as
+    /// much as a table.
+    fn default() -> Self {
+        let mut rates: Curve = std::array::from_fn(|cell| 10f32.powf(-(cell as f32) / 24.0));
+        normalise(&mut rates);
+        let entries = rates.map(|cell| 512.0 * cell);
+        let left = entries.map(|cell| FIRST_LEAVE * cell);
+        let mut prior = Self { rates, leave: left, drawn: rates, sums: [entries, left] };
+        prior.settle();
+        prior
+    }
+}
+
+impl Prior {
+    /// The distribution of rates over entries.
+    pub(super) fn rates(&self) -> &Curve {
+        &self.rates
+    }
+
+    /// Takes in how often rates were left in a table visited at random.
+    pub(super) fn learn(&mut self, lesson: &Lesson) {
+        let keep = if total(&self.sums[0]) > MEMORY { 0.99 } else { 1.0 };
+        for (sum, seen) in self.sums.iter_mut().zip(&lesson.sums) {
+            sum.iter_mut().zip(seen).for_each(|(sum, seen)| *sum = keep * *sum + seen);
+        }
+        self.settle();
+    }
+
+    /// Takes in likelihoods of entries drawn at random: a few steps of expectation maximisation
+    /// (Dempster, Laird, Rubin, 1977) towards the distribution that explains them best.
+    pub(super) fn fit(&mut self, entries: &[Curve], steps: usize) {
+        if entries.is_empty() {
+            return;
+        }
+        for _ in 0..steps {
+            let mut sums = FIRST_RATES.map(|_| 0.0);
+            for likelihood in entries {
+                let scale = 1.0 / dot(&self.rates, likelihood).max(1e-30);
+                for cell in 0..CELLS {
+                    sums[cell] += self.rates[cell] * likelihood[cell] * scale;
+                }
+            }
+            let count = entries.len() as f32;
+            self.rates = std::array::from_fn(|cell| (sums[cell] / count).max(FLOOR));
+            normalise(&mut self.rates);
+        }
+        self.settle();
+    }
+
+    /// Works out the probabilities that follow. How often a rate is left is smoothed over its
+    /// neighbours: rates that few entries have say little of it.
+    fn settle(&mut self) {
+        let [entries, left] = &self.sums;
+        let near = |curve: &Curve, cell: usize| {
+            curve[cell.saturating_sub(NEAR)..(cell + NEAR + 1).min(CELLS)].iter().sum::<f32>()
+        };
+        for cell in 0..CELLS {
+            let leave = (near(left, cell) + FIRST_LEAVE) / (near(entries, cell) + 1.0);
+            self.leave[cell] = leave.clamp(LEAVES.0, LEAVES.1);
+        }
+        self.drawn = std::array::from_fn(|cell| self.rates[cell] * self.leave[cell]);
+        normalise(&mut self.drawn);
+    }
+
+    pub(super) fn show(&self) -> String {
+        (0..CELLS)
+            .filter(|c| self.rates[*c] > 0.0005)
+            .map(|c| {
+                format!(
+                    "{:.1}:{:.4}/{:.3} ",
+                    super::grid::rate_of(c as f32),
+                    self.rates[c],
+                    self.leave[c]
+                )
+            })
+            .collect()
+    }
+}
+
+/// Nothing, by cell.
+const FIRST_RATES: Curve = [0.0; CELLS];
+
+/// What a table showed, for [`Prior::learn`].
+#[derive(Clone, Debug)]
+pub(super) struct Lesson {
+    sums: [Curve; 2],
+}
+
+/// Entries of a table of one rate; bounds and estimate in cells of the grid.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Segment {
+    pub(super) entries: Range<usize>,
+    pub(super) low: f32,
+    pub(super) mean: f32,
+    pub(super) high: f32,
+    /// The cells between which three fifths of the probability lie.
+    pub(super) core: [f32; 2],
+}
+
+/// Entries that share a likelihood.
+#[derive(Clone, Debug)]
+struct Node {
+    entries: Range<usize>,
+    likelihood: Curve,
+}
+
+/// Entries that were young in the same looks.
+#[derive(Clone, Debug)]
+struct Pattern {
+    bits: u8,
+    likelihood: Curve,
+    logarithm: Curve,
+}
+
+impl Pattern {
+    fn new(looks: &[Look], bits: u8, prior: &Curve, now: Time) -> Self {
+        let likelihood = single(looks, bits, prior, now);
+        Self { bits, likelihood, logarithm: likelihood.map(f32::ln) }
+    }
+}
+
+/// Scratch space of the computation, kept from table to table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chain {
+    nodes: Vec<Node>,
+    patterns: Vec<Pattern>,
+    forward: Vec<Curve>,
+    /// Probability of a draw after each node.
+    left: Vec<f32>,
+}
+
+impl Chain {
+    /// Works out the segments of a table's mapped entries as of `now`. Returns what the table taught and
+    /// how many nodes there were.
+    pub(super) fn infer(
+        &mut self,
+        looks: &Looks,
+        span: &Range<usize>,
+        prior: &Prior,
+        now: Time,
+        segments: &mut Vec<Segment>,
+    ) -> (Lesson, usize) {
+        self.make_nodes(looks, span, prior, now);
+        self.pass_forward(prior);
+        let lesson = self.pass_backward(prior, segments);
+        (lesson, self.nodes.len())
+    }
+
+    fn make_nodes(&mut self, looks: &Looks, span: &Range<usize>, prior: &Prior, now: Time) {
+        self.nodes.clear();
+        self.patterns.clear();
+        let mapped = mask(span);
+        for word in 0..WORDS {
+            let here = span.start.max(word * 64)..span.end.min(word * 64 + 64);
+            if here.is_empty() {
+                continue;
+            }
+            if alike(looks.all(), word, mapped[word]) {
+                let size = mapped[word].count_ones() as f32;
+                let young = |look: &Look| (look.young[word] & mapped[word]).count_ones() as f32;
+                let likelihood = pooled(looks.all(), size, young);
+                self.nodes.push(Node { entries: here, likelihood });
+                continue;
+            }
+            let mut at = here.start;
+            while at < here.end {
+                let pattern = looks.pattern(at);
+                let end = (at..here.end).find(|entry| looks.pattern(*entry) != pattern);
+                let end = end.unwrap_or(here.end);
+                let known = self.patterns.iter().position(|known| known.bits == pattern);
+                let known = known.unwrap_or_else(|| {
+                    self.patterns.push(Pattern::new(looks.all(), pattern, &prior.rates, now));
+                    self.patterns.len() - 1
+                });
+                let Pattern { likelihood, logarithm, .. } = &self.patterns[known];
+                if end - at >= RUN {
+                    let size = (end - at) as f32;
+                    let mut likelihood = logarithm.map(|cell| size * cell);
+                    exponentiate(&mut likelihood);
+                    self.nodes.push(Node { entries: at..end, likelihood });
+                } else {
+                    let one = |at: usize| Node { entries: at..at + 1, likelihood: *likelihood };
+                    self.nodes.extend((at..end).map(one));
+                }
+                at = end;
+            }
+        }
+    }
+
+    /// Messages from the first node to the last: what the nodes up to each say of its rate.
+    fn pass_forward(&mut self, prior: &Prior) {
+        self.forward.clear();
+        self.left.clear();
+        let mut message = prior.rates;
+        for (index, node) in self.nodes.iter().enumerate() {
+            if index > 0 {
+                let leave = prior.leave_between(&self.nodes[index - 1], node);
+                let left = dot(&message, &leave);
+                for cell in 0..CELLS {
+                    let stayed = message[cell] * (1.0 - leave[cell]);
+                    message[cell] = (stayed + left * prior.drawn[cell]) * node.likelihood[cell];
+                }
+                self.left.push(left);
+            } else {
+                for cell in 0..CELLS {
+                    message[cell] *= node.likelihood[cell];
+                }
+            }
+            normalise(&mut message);
+            self.forward.push(message);
+        }
+    }
+
+    /// Messages back from the last node, and with them the segments. They are scaled so that their product
+    /// with what came forward adds up to 1.
+    fn pass_backward(&mut self, prior: &Prior, segments: &mut Vec<Segment>) -> Lesson {
+        let mut lesson = Lesson { sums: [FIRST_RATES; 2] };
+        segments.clear();
+        let mut message: Curve = [1.0; CELLS];
+        for index in (0..self.nodes.len()).rev() {
+            let node = &self.nodes[index];
+            let forward = &self.forward[index];
+            let entries = node.entries.len() as f32;
+            let mut marginal: Curve = [0.0; CELLS];
+            for cell in 0..CELLS {
+                marginal[cell] = forward[cell] * message[cell];
+                lesson.sums[0][cell] += entries * marginal[cell];
+            }
+            add_segment(segments, node.entries.clone(), &marginal);
+            let Some(before) = index.checked_sub(1) else { break };
+            let leave = prior.leave_between(&self.nodes[before], node);
+            let forward = &self.forward[before];
+            let mut stayed: Curve = [0.0; CELLS];
+            for cell in 0..CELLS {
+                message[cell] *= node.likelihood[cell];
+                stayed[cell] = message[cell] * (1.0 - leave[cell]);
+            }
+            let fresh = dot(&prior.drawn, &message);
+            let scale = 1.0 / (dot(forward, &stayed) + self.left[before] * fresh).max(1e-30);
+            let fresh = fresh * scale;
+            for cell in 0..CELLS {
+                let draws = leave[cell] * fresh;
+                lesson.sums[1][cell] += forward[cell] * draws;
+                message[cell] = stayed[cell] * scale + draws;
+            }
+        }
+        segments.reverse();
+        lesson
+    }
+}
+
+/// Largest probability of a draw between two nodes.
+const MOST_LEAVE: f32 = 0.95;
+
+impl Prior {
+    /// Probability of a draw between two nodes, by cell: over the entries from the middle of one to the
+    /// middle of the next.
+    #[inline(always)]
+    fn leave_between(&self, before: &Node, node: &Node) -> Curve {
+        let between = (before.entries.len() + node.entries.len()) as f32 / 2.0;
+        self.leave.map(|leave| (leave * between).min(MOST_LEAVE))
+    }
+}
+
+/// Adds a node in front of the segments found so far (which lie in reverse order), to the first of them if it is alike.
+fn add_segment(segments: &mut Vec<Segment>, entries: Range<usize>, marginal: &Curve) {
+    let [low, high] = quantiles(marginal, TAIL);
+    let core = quantiles(marginal, CORE);
+    let mean = dot(marginal, &NUMBERS);
+    match segments.last_mut() {
+        Some(next)
+            if (next.mean - mean).abs() < 1.0
+                && (next.low - low).abs() < 2.0
+                && (next.high - high).abs() < 2.0 =>
+        {
+            let (old, new) = (next.entries.len() as f32, entries.len() as f32);
+            let mix = |a: f32, b: f32| (a * old + b * new) / (old + new);
+            next.low = mix(next.low, low);
+            next.mean = mix(next.mean, mean);
+            next.high = mix(next.high, high);
+            next.core = [mix(next.core[0], core[0]), mix(next.core[1], core[1])];
+            next.entries.start = entries.start;
+        }
+        _ => segments.push(Segment { entries, low, mean, high, core }),
+    }
+}
+
+/// The numbers of the cells.
+const NUMBERS: Curve = {
+    let mut numbers = [0.0; CELLS];
+    let mut cell = 0;
+    while cell < CELLS {
+        numbers[cell] = cell as f32;
+        cell += 1;
+    }
+    numbers
+};
+
+/// The cells below and above which `tail` of the probability lies each; cell i reaches from
+/// i - 1/2 to i + 1/2.
+fn quantiles(marginal: &Curve, tail: f32) -> [f32; 2] {
+    let (mut below, mut low) = (0.0, 0);
+    while low < CELLS - 1 && below + marginal[low] < tail {
+        below += marginal[low];
+        low += 1;
+    }
+    let (mut above, mut high) = (0.0, CELLS - 1);
+    while high > low && above + marginal[high] < tail {
+        above += marginal[high];
+        high -= 1;
+    }
+    let into = |rest: f32, cell: usize| (rest / marginal[cell].max(1e-30)).clamp(0.0, 1.0);
+    let low_at = low as f32 - 0.5 + into(tail - below, low);
+    let high_at = high as f32 + 0.5 - into(tail - above, high);
+    [low_at, high_at.max(low_at)]
+}
+
+/// The likelihood of one entry's bits, by cell. From look to look, and until now, rates fade towards the
+/// prior; what comes out is a likelihood: the prior is taken off again.
+pub(super) fn single(looks: &[Look], pattern: u8, prior: &Curve, now: Time) -> Curve {
+    let mut state = *prior;
+    let mut last = None;
+    for (index, look) in looks.iter().enumerate() {
+        fade(&mut state, prior, last, look.at);
+        let law = law(look.seconds);
+        let curve = if pattern >> index & 1 == 1 { law.young } else { law.old };
+        for cell in 0..CELLS {
+            state[cell] *= curve[cell];
+        }
+        normalise(&mut state);
+        last = Some(look.at);
+    }
+    fade(&mut state, prior, last, now);
+    for cell in 0..CELLS {
+        state[cell] /= prior[cell];
+    }
+    let most = state.iter().copied().fold(0.0, f32::max);
+    state.map(|cell| (cell / most).max(1e-12))
+}
+
+/// The likelihood of `size` entries of one rate of which so many were young in each look.
+fn pooled(looks: &[Look], size: f32, young: impl Fn(&Look) -> f32) -> Curve {
+    let mut curve: Curve = [0.0; CELLS];
+    for look in looks {
+        let law = law(look.seconds);
+        let young = young(look);
+        let old = size - young;
+        for cell in 0..CELLS {
+            curve[cell] += young * law.ln_young[cell] + old * law.ln_old[cell];
+        }
+    }
+    exponentiate(&mut curve);
+    curve
+}
+
+/// Some of the rates are drawn afresh between two times.
+fn fade(state: &mut Curve, prior: &Curve, from: Option<Time>, to: Time) {
+    let Some(from) = from else { return };
+    let redrawn = 1.0 - (-to.since(from).as_secs_f32() / LASTING).exp();
+    for cell in 0..CELLS {
+        state[cell] = (1.0 - redrawn) * state[cell] + redrawn * prior[cell];
+    }
+}
+
+/// Whether the bits of up to 64 entries give no sign that these differ: entries young in one look are not
+/// young in another more often than by chance, and do not lie together.
+fn alike(looks: &[Look], word: usize, mapped: u64) -> bool {
+    let size = f64::from(mapped.count_ones());
+    if size < 2.0 {
+        return true;
+    }
+    let (mut excess, mut variance) = (0.0, 0.0);
+    for (index, one) in looks.iter().enumerate() {
+        let one = one.young[word] & mapped;
+        let ones = f64::from(one.count_ones());
+        if ones == 0.0 || ones == size {
+            continue;
+        }
+        let turns = f64::from(((one ^ one >> 1) & mapped & mapped >> 1).count_ones());
+        let expected = 2.0 * ones * (size - ones) / size;
+        if turns < expected - 3.0 * expected.sqrt() {
+            return false;
+        }
+        for other in &looks[..index] {
+            let other = other.young[word] & mapped;
+            let others = f64::from(other.count_ones());
+            excess += f64::from((one & other).count_ones()) - ones * others / size;
+            variance +=
+                ones * others * (size - ones) * (size - others) / (size * size * (size - 1.0));
+        }
+    }
+    excess <= 0.5 || excess <= 2.5 * variance.sqrt()
+}

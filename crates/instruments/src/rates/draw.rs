@@ -1,0 +1,212 @@
+//! From segments to regions.
+
+use std::collections::BTreeMap;
+
+use tierscope_core::{Level, Range, Rate, Region};
+
+use super::chain::Segment;
+use super::grid::{cell_of, rate_of};
+use super::per_page;
+use super::table::{Key, Table};
+use super::tally::Tally;
+
+/// Expected accesses in a sample of an entry as busy as the least hot one: it is found accessed in 5 of
+/// 40 samples.
+const AT_BAR: f32 = 0.133_54;
+/// Cells within which neighbours are shown as one.
+const ALIKE: f32 = 1.5;
+
+/// What regions are drawn from.
+pub(super) struct Ground<'a> {
+    pub(super) areas: &'a [Range],
+    pub(super) upper: &'a [Table],
+    pub(super) lower: &'a mut BTreeMap<Key, Table>,
+    pub(super) tally: &'a Tally,
+    pub(super) samples: u32,
+    pub(super) windows: u32,
+}
+
+impl Ground<'_> {
+    /// The regions, which tile the areas; and how many were drawn, and how many were copied as they were.
+    pub(super) fn regions(mut self) -> (Vec<Region>, [usize; 2]) {
+        let mut canvas = Canvas::default();
+        let mut drawn = 0;
+        let lower = std::mem::take(self.lower);
+        let mut tables = lower;
+        for area in self.areas {
+            let mut at = area.start;
+            let first = Level::PUD.align(area).start;
+            let here = tables.range_mut((area.space, first)..(area.space, area.end));
+            for table in here.map(|entry| entry.1) {
+                if table.segments.is_empty() {
+                    continue;
+                }
+                if at < table.range.start {
+                    self.add_above(&mut canvas, Range::new(area.space, at, table.range.start));
+                }
+                drawn += self.draw_table(table);
+                self.add_table(&mut canvas, table, area);
+                at = table.range.end.min(area.end);
+            }
+            if at < area.end {
+                self.add_above(&mut canvas, Range::new(area.space, at, area.end));
+            }
+        }
+        *self.lower = tables;
+        (canvas.regions, [drawn + canvas.drawn, canvas.copied])
+    }
+
+    /// Draws a table's regions, unless they are still as they were. Returns how many segments that took.
+    fn draw_table(&self, table: &mut Table) -> usize {
+        if table.drawn.as_ref().is_some_and(|(bar, _)| *bar == self.tally.bar()) {
+            return 0;
+        }
+        let mut canvas = Canvas::default();
+        let mut at = table.range.start;
+        for segment in &table.segments {
+            let part = table.cover(&segment.entries);
+            if at < part.start {
+                canvas.add(self.unseen(Range { start: at, end: part.start, ..part }));
+            }
+            canvas.add(self.region(part, segment, table));
+            at = part.end;
+        }
+        if at < table.range.end {
+            canvas.add(self.unseen(Range { start: at, ..table.range }));
+        }
+        table.drawn = Some((self.tally.bar(), canvas.regions));
+        table.segments.len()
+    }
+
+    /// Adds what of a table lies in an area: within a table nothing is left to be joined.
+    fn add_table(&self, canvas: &mut Canvas, table: &Table, area: &Range) {
+        let Some((_, regions)) = &table.drawn else { return };
+        let age = self.windows - table.changed;
+        let clipped = regions.iter().filter_map(|region| {
+            Some(Region { range: region.range.intersect(area)?, age, ..*region })
+        });
+        for (index, region) in clipped.enumerate() {
+            if index == 0 {
+                canvas.add(region);
+            } else {
+                canvas.copied += 1;
+                canvas.regions.push(region);
+            }
+        }
+    }
+
+    /// Adds a range that only level 3 knows.
+    fn add_above(&self, canvas: &mut Canvas, range: Range) {
+        let before = |t: &Table| (t.range.space, t.range.end) <= (range.space, range.start);
+        let first = self.upper.partition_point(before);
+        let mut at = range.start;
+        for table in &self.upper[first..] {
+            if (table.range.space, table.range.start) >= (range.space, range.end) {
+                break;
+            }
+            for segment in &table.segments {
+                let Some(part) = table.cover(&segment.entries).intersect(&range) else { continue };
+                if at < part.start {
+                    canvas.add(self.unseen(Range { start: at, end: part.start, ..range }));
+                }
+                canvas.add(self.region(part, segment, table));
+                at = part.end;
+            }
+        }
+        if at < range.end {
+            canvas.add(self.unseen(Range { start: at, ..range }));
+        }
+    }
+
+    /// Memory that no look has reached.
+    fn unseen(&self, range: Range) -> Region {
+        Region {
+            range,
+            hits: 0.0,
+            samples: 0,
+            age: self.windows,
+            level: None,
+            confidence: 0.0,
+            rate: None,
+            unknown: true,
+        }
+    }
+
+    fn region(&self, range: Range, segment: &Segment, table: &Table) -> Region {
+        let above = table.level == Level::PUD;
+        let rate = Rate {
+            low: per_page(segment.low, table.level),
+            mean: per_page(segment.mean, table.level),
+            high: per_page(segment.high, table.level),
+        };
+        let bar = self.tally.bar();
+        // One entry of 1 GiB may owe its accesses to any 2 MiB of it: only what is too rare for that is known.
+        let unknown = if above { segment.high >= bar } else { self.tally.is_unknown(segment) };
+        let hot = !above && self.tally.is_hot(segment);
+        let expected = AT_BAR * rate_of(if hot { segment.mean.max(bar) } else { segment.mean })
+            / rate_of(bar.min(cell_of(1e5)));
+        let level_share = if above { 512.0 } else { 1.0 };
+        let frequency = 1.0 - (-expected / level_share).exp();
+        let half = ((segment.high - segment.low) / 2.0).max(0.5);
+        let sure = 1.0 / (1.0 + (-2.8 * (segment.mean - bar) / half).exp());
+        Region {
+            range,
+            hits: self.samples as f32 * frequency,
+            samples: self.samples,
+            age: self.windows - table.changed,
+            level: Some(table.level),
+            confidence: if hot { sure.max(0.5) } else { 1.0 - sure.min(0.5) },
+            rate: Some(rate),
+            unknown,
+        }
+    }
+}
+
+/// Joins neighbours that are alike as they are added.
+#[derive(Default)]
+struct Canvas {
+    regions: Vec<Region>,
+    drawn: usize,
+    copied: usize,
+}
+
+impl Canvas {
+    fn add(&mut self, region: Region) {
+        self.drawn += 1;
+        match self.regions.last_mut() {
+            Some(last) if alike(last, &region) => {
+                let (old, new) = (last.range.bytes() as f32, region.range.bytes() as f32);
+                let mix = |a: f32, b: f32| (a * old + b * new) / (old + new);
+                last.hits = mix(last.hits, region.hits);
+                last.age = last.age.min(region.age);
+                last.confidence = mix(last.confidence, region.confidence);
+                last.rate = last.rate.zip(region.rate).map(|(a, b)| Rate {
+                    low: mix(a.low, b.low),
+                    mean: mix(a.mean, b.mean),
+                    high: mix(a.high, b.high),
+                });
+                last.range.end = region.range.end;
+            }
+            _ => self.regions.push(region),
+        }
+    }
+}
+
+/// Whether two neighbours are shown as one.
+fn alike(a: &Region, b: &Region) -> bool {
+    if !a.range.touches(&b.range)
+        || a.unknown != b.unknown
+        || a.level != b.level
+        || (a.hits >= a.samples as f32 / 8.0) != (b.hits >= b.samples as f32 / 8.0)
+    {
+        return false;
+    }
+    match (a.rate, b.rate) {
+        (None, None) => true,
+        (Some(a), Some(b)) => {
+            let near = |a: f32, b: f32| (cell_of(a).max(0.0) - cell_of(b).max(0.0)).abs() < ALIKE;
+            near(a.mean, b.mean)
+        }
+        _ => false,
+    }
+}

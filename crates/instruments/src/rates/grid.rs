@@ -1,0 +1,148 @@
+//! Rates as cells of a grid, and what one look says of each of them.
+//!
+//! Accesses to an entry are taken as a Poisson process of rate r. Its bit, cleared and looked at
+//! after t seconds, is old with probability exp(-r t) and young otherwise: "at least one access since
+//! the clear". Rates lie on a logarithmic grid, eight cells a decade, so that shifting the time shifts
+//! the curve: all curves are slices of one table.
+
+use std::sync::OnceLock;
+
+/// Cells of the grid: eight decades.
+pub(super) const CELLS: usize = 64;
+/// Cells in a factor of ten: neighbours differ by a third.
+const PER_DECADE: f32 = 8.0;
+/// log10 of the rate of cell 0, in accesses a second. That cell stands for all lower rates as well.
+const LEAST: f32 = -2.0;
+/// Steps of the table within a cell.
+const STEPS: usize = 16;
+/// Times between a clear and a look, in seconds, that the table covers.
+const TIMES: (f32, f32) = (1e-6, 1e4);
+
+/// A value for each cell.
+pub(super) type Curve = [f32; CELLS];
+
+/// The rate in the middle of a cell, a second; cells may be fractions.
+pub(super) fn rate_of(cell: f32) -> f32 {
+    static RATES: OnceLock<Vec<f32>> = OnceLock::new();
+    let rates = RATES.get_or_init(|| {
+        let cells = (0..CELLS * FINE).map(|step| step as f32 / FINE as f32);
+        cells.map(|cell| 10f32.powf(LEAST + cell / PER_DECADE)).collect()
+    });
+    let step = (cell.max(0.0) * FINE as f32 + 0.5) as usize;
+    rates[step.min(rates.len() - 1)]
+}
+
+/// Steps of the table of rates within a cell: 0.3 % each.
+const FINE: usize = 128;
+
+/// The cell of a rate; below 0 for rates below the grid.
+pub(super) fn cell_of(rate: f32) -> f32 {
+    (rate.max(1e-9).log10() - LEAST) * PER_DECADE
+}
+
+/// What a look after some time says of an entry, by cell.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Law {
+    /// Probability that it is old.
+    pub(super) old: &'static Curve,
+    /// Probability that it is young.
+    pub(super) young: &'static Curve,
+    /// Their logarithms.
+    pub(super) ln_old: &'static Curve,
+    pub(super) ln_young: &'static Curve,
+}
+
+/// One curve after the other, a row of overlapping ones for each step within a cell.
+struct Table {
+    rows: Vec<Row>,
+}
+
+/// Curves whose times differ by whole cells: windows of these.
+struct Row {
+    old: Vec<f32>,
+    young: Vec<f32>,
+    ln_old: Vec<f32>,
+    ln_young: Vec<f32>,
+}
+
+/// Cells by which the shortest and the longest time shift the grid.
+fn shifts() -> (i32, i32) {
+    let cells = |time: f32| (time.log10() * PER_DECADE).floor() as i32;
+    (cells(TIMES.0), cells(TIMES.1) + 1)
+}
+
+impl Table {
+    fn new() -> Self {
+        let (first, last) = shifts();
+        let cells = (last - first) as usize + CELLS;
+        let row = |step: usize| {
+            let shift = step as f32 / STEPS as f32 + first as f32;
+            let power = |cell: usize| LEAST + (cell as f32 + shift) / PER_DECADE;
+            let expected = (0..cells).map(|cell| 10f64.powf(f64::from(power(cell))));
+            let expected: Vec<f64> = expected.collect();
+            let each = |law: fn(f64) -> f64| expected.iter().map(|x| law(*x) as f32).collect();
+            Row {
+                old: each(|x| (-x).exp().max(1e-12)),
+                young: each(|x| -(-x).exp_m1()),
+                ln_old: each(|x| -x.min(1e4)),
+                ln_young: each(|x| (-(-x).exp_m1()).ln()),
+            }
+        };
+        Self { rows: (0..STEPS).map(row).collect() }
+    }
+}
+
+/// The law of a look `seconds` after the clear.
+pub(super) fn law(seconds: f32) -> Law {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    let table = TABLE.get_or_init(Table::new);
+    let (first, _) = shifts();
+    let shift = seconds.clamp(TIMES.0, TIMES.1).log10() * PER_DECADE;
+    let fine = ((shift - first as f32) * STEPS as f32).round() as usize;
+    let row = &table.rows[fine % STEPS];
+    let from = (fine / STEPS).min(row.old.len() - CELLS);
+    let curve = |row: &'static [f32]| row[from..].first_chunk().expect("a curve is that long");
+    Law {
+        old: curve(&row.old),
+        young: curve(&row.young),
+        ln_old: curve(&row.ln_old),
+        ln_young: curve(&row.ln_young),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Rate 10 a second, looked at after 0.1 s: old with probability 1/e.
+    #[test]
+    fn a_look_after_the_mean_time_between_accesses() {
+        let cell = cell_of(10.0);
+        assert!((cell - 24.0).abs() < 1e-4, "{cell}");
+        let law = law(0.1);
+        assert!((law.old[24] - 0.3679).abs() < 1e-3, "{}", law.old[24]);
+        assert!((law.young[24] - 0.6321).abs() < 1e-3);
+        assert!((law.ln_old[24] + 1.0).abs() < 1e-3 && (law.ln_young[24] + 0.4587).abs() < 1e-3);
+    }
+
+    #[test]
+    fn times_are_told_apart_within_a_cell() {
+        for seconds in [1e-5f32, 3.3e-4, 0.017, 0.2, 7.0, 100.0] {
+            let law = law(seconds);
+            for cell in [0usize, 20, 40, 63] {
+                let exact = (-rate_of(cell as f32) * seconds).exp();
+                // Half a step of 1/16 of a cell: 0.9 %.
+                let expected = -law.ln_old[cell];
+                let wanted = rate_of(cell as f32) * seconds;
+                assert!(wanted > 1e4 || (expected / wanted - 1.0).abs() < 0.01, "{seconds} {cell}");
+                assert!((law.old[cell] - exact).abs() < 0.01, "{seconds} {cell}");
+            }
+        }
+    }
+
+    #[test]
+    fn times_beyond_the_table_take_its_ends() {
+        assert_eq!(law(0.0).ln_old, law(TIMES.0).ln_old);
+        assert_eq!(law(f32::MAX).ln_old, law(TIMES.1).ln_old);
+    }
+}

@@ -1,0 +1,93 @@
+//! What was seen of the 512 entries of a table, look by look.
+
+use tierscope_core::{Level, Time};
+
+/// Entries of a table.
+pub(super) const ENTRIES: usize = Level::FANOUT as usize;
+/// Words of a bitmap of entries.
+pub(super) const WORDS: usize = ENTRIES / 64;
+/// Looks that are kept of a table.
+pub(super) const DEPTH: usize = 8;
+
+/// A bit for each entry of a table.
+pub(super) type Bits = [u64; WORDS];
+
+/// One look at all entries, each cleared some time before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// When.
+    pub(super) at: Time,
+    /// Seconds from the clear to the look.
+    pub(super) seconds: f32,
+    /// Entries found young.
+    pub(super) young: Bits,
+}
+
+/// The last looks at a table, the oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Looks {
+    kept: Vec<Look>,
+}
+
+impl Looks {
+    /// Keeps one more; the oldest goes.
+    pub(super) fn add(&mut self, look: Look) {
+        if self.kept.len() == DEPTH {
+            self.kept.remove(0);
+        }
+        self.kept.push(look);
+    }
+
+    /// The looks, the oldest first.
+    pub(super) fn all(&self) -> &[Look] {
+        &self.kept
+    }
+
+    /// Whether an entry was young, as a bit for each look, the oldest lowest.
+    pub(super) fn pattern(&self, entry: usize) -> u8 {
+        let bit = |look: &Look| (look.young[entry / 64] >> (entry % 64) & 1) as u8;
+        self.kept.iter().enumerate().fold(0, |sum, (index, look)| sum | bit(look) << index)
+    }
+}
+
+/// A bitmap with the entries of a range set.
+pub(super) fn mask(entries: &std::ops::Range<usize>) -> Bits {
+    std::array::from_fn(|word| {
+        let first = word * 64;
+        let from = entries.start.clamp(first, first + 64) - first;
+        let to = entries.end.clamp(first, first + 64) - first;
+        let below = |bits: usize| if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
+        below(to) & !below(from)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(entries: &[usize]) -> Look {
+        let mut young = [0; WORDS];
+        entries.iter().for_each(|entry| young[entry / 64] |= 1 << (entry % 64));
+        Look { at: Time(0), seconds: 0.1, young }
+    }
+
+    #[test]
+    fn patterns_hold_the_looks_in_order() {
+        let mut looks = Looks::default();
+        for entries in [&[3][..], &[], &[3, 500]] {
+            looks.add(look(entries));
+        }
+        assert_eq!([looks.pattern(3), looks.pattern(500), looks.pattern(4)], [0b101, 0b100, 0]);
+        (0..DEPTH).for_each(|_| looks.add(look(&[])));
+        assert_eq!((looks.pattern(3), looks.all().len()), (0, DEPTH));
+    }
+
+    #[test]
+    fn masks_cover_their_entries() {
+        assert_eq!(mask(&(0..ENTRIES)), [u64::MAX; WORDS]);
+        assert_eq!(mask(&(3..5))[0], 0b11000);
+        let over = mask(&(60..130));
+        assert_eq!((over[0], over[1], over[2], over[3]), (0xf << 60, u64::MAX, 0b11, 0));
+        assert_eq!(mask(&(7..7)), [0; WORDS]);
+    }
+}

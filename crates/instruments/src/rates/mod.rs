@@ -1,0 +1,785 @@
+//! Rates: how often each part of memory is accessed, with credible intervals, at a bounded price.
+//!
+//! Our own instrument. An ACCESSED bit says "at least one access since the clear", not "hot": where cold
+//! memory is touched too, entries of upper levels are set all the time, and what tells hot from cold is
+//! *how soon* an entry is set again. So every look at an entry is kept with the time since its clear, and
+//! rates are inferred from these by likelihood (`grid.rs`, `chain.rs`), for entries of 1 GiB, 2 MiB and
+//! 4 KiB.
+//!
+//! A *visit* to a table (a page of 512 entries, the cheapest unit to read) clears all its bits, has the
+//! target's translations flushed, waits, and reads and clears them again, once or more. How long it waits
+//! depends on the rates: short enough that cold entries stay old, long enough that hot ones do not; for
+//! tables of known heat about as long as leaves half of the hot entries old, where a look says most about
+//! the rate. The flush makes resident translations walk again: without it the hottest memory of all looks
+//! idle. The bits found at the clear are a look of their own, at the long time since the last visit.
+//!
+//! Which tables are visited is decided by weighted fair shares of the budget (`budget.rs`): entries of
+//! 1 GiB order the visits but exclude nothing; all tables are visited in turn; hot and doubtful ones again
+//! and again. The budget is a share of a CPU and covers everything the instrument does; what suffers where
+//! memory is large is the time to an answer, and the answer says so: what was not looked at closely enough
+//! is *unknown*.
+
+mod budget;
+mod chain;
+mod curve;
+mod draw;
+mod grid;
+mod looks;
+mod table;
+mod tally;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use tierscope_core::{
+    AccessedSet, Error, ErrorKind, Instrument, Level, LevelSet, Ports, Range, Result, Rng,
+    ScanMode, Setting, Snapshot, Step, Time,
+};
+
+use crate::areas::refresh;
+use crate::checks::{intervals, refuse};
+use budget::{Budget, Shares, Work};
+use chain::{Chain, Prior};
+use grid::rate_of;
+use looks::{Bits, WORDS};
+use table::{Key, Table};
+use tally::Tally;
+
+/// Areas are kept apart up to this many; beyond, the smallest gaps are closed.
+const MAX_AREAS: usize = 4096;
+/// Least time between two flushes: refilling 1536 translations at 30 ns is 46 us of each CPU, 0.23 %.
+const FLUSH_EVERY: Duration = Duration::from_millis(15);
+/// Times from clear to look below which it matters when within a beat a table is opened, in nanoseconds.
+const SHORT: u64 = 10_000_000;
+/// Shortest and longest time from a clear to a look, in seconds.
+const DISTANCES: (f32, f32) = (150e-6, 0.5);
+/// Likewise for entries of 1 GiB, which are few.
+const SHORTEST_ABOVE: f32 = 30e-6;
+/// Time from a clear to a look before rates are known, in seconds.
+const FIRST_DISTANCE: f32 = 0.02;
+/// Expected accesses from clear to look of an entry of the mean rate, in search of hot ones.
+const SEARCH: f32 = 0.1;
+/// Expected accesses of an entry whose rate is to be measured: about half of them stay old.
+const MEASURE: f32 = 0.7;
+/// By how much sooner than the others the last look of a visit in turn comes.
+const LADDER: [u64; 4] = [2, 4, 8, 16];
+/// Time after which level 3 may point out a table again.
+const HINT_AGAIN: Duration = Duration::from_secs(5);
+/// Entries drawn at random, to which the distribution of rates is fitted; and steps of a fit.
+const SAMPLE: usize = 512;
+const FITS: usize = 5;
+/// Time after which a hot table is visited again.
+const REVISIT: Duration = Duration::from_millis(1000);
+/// Likewise where its rates are not known closely.
+const REVISIT_VAGUE: Duration = Duration::from_millis(200);
+/// Cells that an interval of a closely known rate spans: a factor of 1.8.
+const CLOSE: f32 = 2.0;
+
+/// The instrument's own arithmetic: nanoseconds for a node of the chain, a table, and a region drawn.
+/// From `cargo bench -p tierscope-instruments --bench rates`.
+const NODE_NS: u64 = 300;
+const TABLE_NS: u64 = 1000;
+const REGION_NS: u64 = 60;
+const COPY_NS: u64 = 6;
+/// Nanoseconds to fit the distribution of rates, for each entry of the sample.
+const FIT_NS: u64 = 600;
+
+const CLEAR: ScanMode = ScanMode { clear: true, prune: false, present: false };
+
+/// Settings of the instrument.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Length of the samples that the derived frequency counts; a fourth of the time between two
+    /// rounds of visits.
+    pub sampling: Duration,
+    /// Time from one snapshot to the next.
+    pub window: Duration,
+    /// Time after which mappings are read anew.
+    pub update: Duration,
+    /// Share of one CPU that everything may take together.
+    pub cpu: f64,
+    /// Whether translations may be flushed.
+    pub flush: bool,
+    /// Seed of the order of visits.
+    pub seed: u64,
+}
+
+/// 5 ms, 200 ms, 1 % of a CPU, with flushes.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sampling: Duration::from_millis(5),
+            window: Duration::from_millis(200),
+            update: Duration::from_secs(1),
+            cpu: 0.01,
+            flush: true,
+            seed: 1,
+        }
+    }
+}
+
+impl Config {
+    /// Checks that the settings make sense together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`], naming the setting.
+    pub fn check(&self) -> Result<()> {
+        intervals(self.sampling, self.window, 4)?;
+        if !(self.cpu > 0.0 && self.cpu <= 1.0) {
+            let cause = format!("{} is not above 0 and at most 1", self.cpu);
+            return refuse("CPU budget", cause, "give a share of one CPU, such as 1%");
+        }
+        Ok(())
+    }
+}
+
+/// A look that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    at: Time,
+    number: u64,
+    visit: Visit,
+}
+
+/// A visit under way: what is left of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Visit {
+    level: Level,
+    key: Key,
+    work: Work,
+    /// Nanoseconds from clear to look, and for the last look.
+    distance: u64,
+    last_distance: u64,
+    /// Looks to come.
+    looks: u32,
+}
+
+/// The instrument.
+#[derive(Debug)]
+pub struct Rates {
+    config: Config,
+    window_start: Option<Time>,
+    next_update: Time,
+    next_beat: Time,
+    windows: u32,
+    areas: Vec<Range>,
+    /// Entries of 1 GiB, a table for each 512 GiB; ascending.
+    upper: Vec<Table>,
+    /// Entries of 2 MiB of the tables visited so far, by the GiB that they cover.
+    lower: BTreeMap<Key, Table>,
+    priors: [Prior; 2],
+    tally: Tally,
+    budget: Budget,
+    shares: Shares,
+    /// What opening a table costs, in the mean of the last ones.
+    price: Duration,
+    /// Visits that wait for the next flush.
+    cleared: Vec<Visit>,
+    due: BinaryHeap<Reverse<Due>>,
+    number: u64,
+    /// Tables pointed out by level 3, with the cell of its rate there; the busiest last.
+    hints: Vec<(f32, Key)>,
+    /// Tables with hot or doubtful entries.
+    refined: BTreeSet<Key>,
+    refine_from: Key,
+    ladder: usize,
+    /// Entries drawn at random from tables visited in turn, the oldest first.
+    sample: VecDeque<(Key, usize)>,
+    rng: Rng,
+    upper_turn: usize,
+    round: Round,
+    last_flush: Option<Time>,
+    flushes: u64,
+    can_flush: bool,
+    chain: Chain,
+    dbg: (u64, u64, u64),
+    set: AccessedSet,
+}
+
+/// Goes through all GiB of the target in an order that visits near ones far apart.
+#[derive(Debug, Default)]
+struct Round {
+    /// First GiB of each area, and how many there were before it.
+    starts: Vec<(Key, u64)>,
+    count: u64,
+    stride: u64,
+    at: u64,
+    /// Visits since the layout changed last.
+    done: u64,
+}
+
+impl Round {
+    /// Over these areas, which are whole GiB.
+    fn new(areas: &[Range], seed: u64) -> Self {
+        let mut count = 0;
+        let mut starts = Vec::with_capacity(areas.len());
+        for area in areas {
+            starts.push(((area.space, area.start), count));
+            count += area.bytes() >> Level::PUD.shift();
+        }
+        let gcd = |mut a: u64, mut b: u64| {
+            while b > 0 {
+                (a, b) = (b, a % b);
+            }
+            a
+        };
+        let golden = (count as f64 * 0.618) as u64;
+        let stride = (golden.max(1)..).find(|stride| gcd(*stride, count.max(1)) == 1).unwrap_or(1);
+        let at = if count > 0 { seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) % count } else { 0 };
+        Self { starts, count, stride, at, done: 0 }
+    }
+
+    fn next(&mut self) -> Option<Key> {
+        if self.count == 0 {
+            return None;
+        }
+        self.at = (self.at + self.stride) % self.count;
+        self.done += 1;
+        let area = self.starts.partition_point(|(_, before)| *before <= self.at) - 1;
+        let ((space, start), before) = self.starts[area];
+        Some((space, start + ((self.at - before) << Level::PUD.shift())))
+    }
+}
+
+impl Rates {
+    /// The instrument with these settings.
+    ///
+    /// # Errors
+    /// As [`Config::check`].
+    pub fn new(config: Config) -> Result<Self> {
+        config.check()?;
+        Ok(Self {
+            window_start: None,
+            next_update: Time(0),
+            next_beat: Time(0),
+            windows: 0,
+            areas: Vec::new(),
+            upper: Vec::new(),
+            lower: BTreeMap::new(),
+            priors: [Prior::default(), Prior::default()],
+            tally: Tally::default(),
+            budget: Budget::new(config.cpu),
+            shares: Shares::default(),
+            price: Duration::from_micros(30),
+            cleared: Vec::new(),
+            due: BinaryHeap::new(),
+            number: 0,
+            hints: Vec::new(),
+            refined: BTreeSet::new(),
+            refine_from: (tierscope_core::SpaceId(0), 0),
+            ladder: 0,
+            sample: VecDeque::new(),
+            rng: Rng::seeded(config.seed),
+            upper_turn: 0,
+            round: Round::default(),
+            last_flush: None,
+            flushes: 0,
+            can_flush: config.flush,
+            chain: Chain::default(),
+            dbg: (0, 0, 0),
+            set: AccessedSet::default(),
+            config,
+        })
+    }
+
+    /// Time between two rounds of visits.
+    fn beat(&self) -> Duration {
+        4 * self.config.sampling
+    }
+
+    /// Takes over new areas; tables outside of them are dropped.
+    fn lay_out(&mut self, areas: Vec<Range>) {
+        if areas == self.areas {
+            return;
+        }
+        self.areas = areas;
+        let areas = &self.areas;
+        self.lower.retain(|_, table| table.fit(areas));
+        let mut upper: Vec<Table> = Vec::new();
+        let mut old = std::mem::take(&mut self.upper).into_iter().peekable();
+        for area in areas {
+            let whole = Level::P4D.align(area);
+            let mut start = whole.start;
+            while start < whole.end {
+                let key = (area.space, start);
+                if upper.last().is_none_or(|last| last.key() != key) {
+                    while old.next_if(|table| table.key() < key).is_some() {}
+                    let known = old.next_if(|table| table.key() == key);
+                    let fitted = known.map(|mut table| {
+                        table.fit(areas);
+                        table
+                    });
+                    let new = || Table::new(area.space, start, Level::PUD, areas);
+                    upper.push(fitted.unwrap_or_else(new));
+                }
+                start += Level::P4D.entry_bytes();
+            }
+        }
+        self.upper = upper;
+        let whole: tierscope_core::RangeSet =
+            self.areas.iter().map(|area| Level::PUD.align(area)).collect();
+        self.round = Round::new(whole.as_slice(), self.config.seed);
+    }
+
+    fn table(&mut self, level: Level, key: Key) -> Option<&mut Table> {
+        if level == Level::PUD {
+            let at = self.upper.binary_search_by_key(&key, Table::key).ok()?;
+            return Some(&mut self.upper[at]);
+        }
+        self.lower.get_mut(&key)
+    }
+
+    /// Scans and clears a table's entries. Returns what was young, and when.
+    fn scan(&mut self, ports: &mut dyn Ports, level: Level, key: Key) -> Result<(Time, Bits)> {
+        let range = Range::new(key.0, key.1, key.1 + (level.entry_bytes() << 9));
+        let began = ports.now();
+        ports.access_bits()?.scan(&range, level, CLEAR, &mut self.set)?;
+        let ended = ports.now();
+        let mut young: Bits = [0; WORDS];
+        young.iter_mut().zip(&self.set.young).for_each(|(to, from)| *to = *from);
+        Ok((began + ended.since(began) / 2, young))
+    }
+
+    /// Clears a table; its looks follow after the next flush.
+    fn open(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<()> {
+        let (at, young) = self.scan(ports, visit.level, visit.key)?;
+        let Some(table) = self.table(visit.level, visit.key) else { return Ok(()) };
+        table.look(at, young, false);
+        self.cleared.push(visit);
+        Ok(())
+    }
+
+    /// A look that is due: the last one of a visit settles what its table says.
+    fn look(&mut self, ports: &mut dyn Ports, mut visit: Visit) -> Result<()> {
+        if self.table(visit.level, visit.key).is_none() {
+            return Ok(());
+        }
+        let (at, young) = self.scan(ports, visit.level, visit.key)?;
+        let Some(table) = self.table(visit.level, visit.key) else { return Ok(()) };
+        table.look(at, young, true);
+        visit.looks -= 1;
+        if visit.looks > 0 {
+            if visit.looks == 1 {
+                visit.distance = visit.last_distance;
+            }
+            self.cleared.push(visit);
+            return Ok(());
+        }
+        table.busy = false;
+        table.visits += 1;
+        self.settle(ports, visit)
+    }
+
+    /// Infers a table's rates after a visit.
+    fn settle(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<()> {
+        let now = ports.now();
+        let nodes = match visit.level {
+            Level::PUD => self.settle_upper(visit.key, now),
+            _ => self.settle_lower(visit, now),
+        };
+        ports.charge(Duration::from_nanos(TABLE_NS + NODE_NS * nodes as u64));
+        Ok(())
+    }
+
+    /// Infers rates of level-3 entries, and which tables they point out.
+    fn settle_upper(&mut self, key: Key, now: Time) -> usize {
+        let Ok(at) = self.upper.binary_search_by_key(&key, Table::key) else { return 0 };
+        let table = &mut self.upper[at];
+        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[1], now);
+        self.priors[1].learn(&lesson);
+        let range = table.range;
+        let inside = |key: &Key| key.0 == range.space && (range.start..range.end).contains(&key.1);
+        self.hints.retain(|(_, key)| !inside(key));
+        for (cell, key) in self.tally.hints(table) {
+            let seen = self.lower.get(&key).and_then(|table| table.seen);
+            if seen.is_none_or(|seen| now.since(seen) >= HINT_AGAIN) {
+                self.hints.push((cell, key));
+            }
+        }
+        self.hints.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+        nodes
+    }
+
+    /// Infers rates of level-2 entries; chance has chosen the tables that are visited in turn, so that
+    /// all rates are learned from them.
+    fn settle_lower(&mut self, visit: Visit, now: Time) -> usize {
+        let Some(table) = self.lower.get_mut(&visit.key) else { return 0 };
+        let t0 = std::time::Instant::now();
+        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[0], now);
+        self.dbg.0 += t0.elapsed().as_nanos() as u64;
+        self.dbg.1 += nodes as u64;
+        self.dbg.2 += 1;
+        if self.dbg.2 % 500 == 0 && std::env::var("DBG3").is_ok() {
+            eprintln!(
+                "{now} infer {} ns/table, {} nodes/table, {} ns/node; mean {} bar {} prior {:?}",
+                self.dbg.0 / self.dbg.2,
+                self.dbg.1 / self.dbg.2,
+                self.dbg.0 / self.dbg.1,
+                self.tally.mean_rate(),
+                rate_of(self.tally.bar().min(63.0)),
+                self.priors[0].show()
+            );
+            self.dbg = (0, 0, 0);
+        }
+        if self.tally.wants_more(table) {
+            self.refined.insert(visit.key);
+        } else {
+            self.refined.remove(&visit.key);
+        }
+        if visit.work == Work::Round {
+            self.priors[0].learn(&lesson);
+            let span = table.span.clone();
+            self.draw_sample(visit.key, span);
+        }
+        nodes
+    }
+
+    /// Time from clear to look for a table, in seconds.
+    fn distance(&self, table: Option<&Table>, level: Level) -> f32 {
+        let mean = self.tally.mean_rate();
+        if level == Level::PUD {
+            let above = mean * 512.0;
+            return if above > 0.0 { SEARCH / above } else { FIRST_DISTANCE }
+                .clamp(SHORTEST_ABOVE, FIRST_DISTANCE);
+        }
+        let search = if mean > 0.0 { SEARCH / mean } else { FIRST_DISTANCE };
+        let measure = table.filter(|table| table.visits % 4 != 0).and_then(|table| {
+            let hot = self.tally.hot_rates(table);
+            (!hot.is_empty()).then(|| MEASURE / hot[table.visits as usize % hot.len()])
+        });
+        measure.unwrap_or(search).clamp(DISTANCES.0, DISTANCES.1)
+    }
+
+    /// The next table for a kind of work.
+    fn choose(&mut self, work: Work, now: Time) -> Option<Visit> {
+        let (level, key) = match work {
+            Work::Upper => (Level::PUD, self.next_upper(now)?),
+            Work::Hint => (Level::PMD, self.next_hint()?),
+            Work::Round => (Level::PMD, self.next_in_turn(now)?),
+            Work::Refine => (Level::PMD, self.next_refined(now)?),
+            Work::Leaves => return None,
+        };
+        if level == Level::PMD && !self.lower.contains_key(&key) {
+            self.lower.insert(key, Table::new(key.0, key.1, Level::PMD, &self.areas));
+        }
+        let table = if level == Level::PMD { self.lower.get(&key) } else { None };
+        let distance = self.distance(table, level);
+        let looks = if level == Level::PUD || distance < 0.005 { 1 } else { 3 };
+        // The last look comes sooner, by a different factor from visit to visit: whatever the rate of hot
+        // entries, some look leaves some of them old.
+        self.ladder = (self.ladder + 1) % LADDER.len();
+        let distance = (distance * 1e9) as u64;
+        let last_distance = (distance / LADDER[self.ladder]).max((DISTANCES.0 * 1e9) as u64);
+        Some(Visit { level, key, work, distance, last_distance, looks })
+    }
+
+    fn next_upper(&mut self, now: Time) -> Option<Key> {
+        for _ in 0..self.upper.len().min(8) {
+            self.upper_turn = (self.upper_turn + 1) % self.upper.len();
+            let table = &self.upper[self.upper_turn];
+            let fresh = table.seen.is_some_and(|seen| now.since(seen) < self.beat() * 2);
+            if !table.busy && !fresh {
+                return Some(table.key());
+            }
+        }
+        None
+    }
+
+    fn next_hint(&mut self) -> Option<Key> {
+        while let Some((_, key)) = self.hints.pop() {
+            if self.lower.get(&key).is_none_or(|table| !table.busy) {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    fn next_in_turn(&mut self, now: Time) -> Option<Key> {
+        for _ in 0..8 {
+            let key = self.round.next()?;
+            let recent = |table: &Table| {
+                table.busy || table.seen.is_some_and(|seen| now.since(seen) < self.beat())
+            };
+            if !self.lower.get(&key).is_some_and(recent) {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    fn next_refined(&mut self, now: Time) -> Option<Key> {
+        let from = self.refine_from;
+        let after =
+            self.refined.range((std::ops::Bound::Excluded(from), std::ops::Bound::Unbounded));
+        let keys = after.chain(self.refined.range(..=from)).take(16);
+        let ready = |key: &&Key| {
+            self.lower.get(key).is_some_and(|table| {
+                let vague = table.segments.iter().any(|s| s.high - s.low > CLOSE);
+                let pause = if vague { REVISIT_VAGUE } else { REVISIT };
+                !table.busy && table.seen.is_none_or(|seen| now.since(seen) >= pause)
+            })
+        };
+        let key = keys.copied().find(|key| ready(&key))?;
+        self.refine_from = key;
+        Some(key)
+    }
+
+    /// Visits for this beat, as many as the budget is expected to pay for.
+    fn plan(&mut self, now: Time) -> Vec<Visit> {
+        let mut visits = Vec::new();
+        let mut left = self.budget.left();
+        while left > 0.0 {
+            self.shares.covered = self.round.done > self.round.count;
+            let order = self.shares.in_order();
+            let mut found = None;
+            for work in order {
+                found = self.choose(work, now);
+                if found.is_some() {
+                    break;
+                }
+                self.shares.idle(work);
+            }
+            let Some(visit) = found else { break };
+            self.shares.expect(visit.work, self.price);
+            left -= self.price.as_nanos() as f64;
+            if let Some(table) = self.table(visit.level, visit.key) {
+                table.busy = true;
+            }
+            visits.push(visit);
+        }
+        visits
+    }
+
+    /// Opens the visits of a beat: those that wait longest first, so that the flush comes soon after those
+    /// that are to wait but shortly.
+    fn open_visits(&mut self, ports: &mut dyn Ports, spent: &mut Duration) -> Result<()> {
+        let mut visits = self.plan(ports.now());
+        visits.sort_by_key(|visit| (Reverse(visit.distance), visit.key));
+        if std::env::var("DBG2").is_ok() {
+            eprintln!(
+                "{} left {} price {:?} hints {} refined {} visits {:?}",
+                ports.now(),
+                self.budget.left(),
+                self.price,
+                self.hints.len(),
+                self.refined.len(),
+                visits
+                    .iter()
+                    .map(|v| (v.work, v.distance / 1000, v.key.1 >> 30))
+                    .collect::<Vec<_>>()
+            );
+        }
+        let mut began = None;
+        for visit in visits {
+            let now = ports.now();
+            let short = visit.distance < SHORT;
+            let waited = began.map_or(Duration::ZERO, |began| now.since(began));
+            if !self.budget.is_open() || short && waited.as_nanos() as u64 > visit.distance / 3 {
+                self.put_back(visit);
+                continue;
+            }
+            if short {
+                began.get_or_insert(now);
+            }
+            self.open(ports, visit)?;
+            let cost = self.pay(ports, spent, visit.work);
+            self.price = (self.price * 7 + cost) / 8;
+        }
+        Ok(())
+    }
+
+    /// A visit that did not fit into its beat.
+    fn put_back(&mut self, visit: Visit) {
+        if let Some(table) = self.table(visit.level, visit.key) {
+            table.busy = false;
+        }
+        if visit.work == Work::Hint {
+            self.hints.push((f32::MAX, visit.key));
+        }
+    }
+
+    /// Takes what was spent since the last call from the budget.
+    fn pay(&mut self, ports: &dyn Ports, spent: &mut Duration, work: Work) -> Duration {
+        let now = ports.own_time();
+        let cost = now.saturating_sub(*spent);
+        *spent = now;
+        self.budget.spend(cost);
+        self.shares.spend(work, cost);
+        cost
+    }
+
+    /// Has translations flushed where visits wait for it, and sets the times of their looks.
+    fn flush(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        let now = ports.now();
+        if self.cleared.is_empty() {
+            return Ok(());
+        }
+        if self.can_flush {
+            if self.last_flush.is_some_and(|last| now.since(last) < FLUSH_EVERY) {
+                return Ok(());
+            }
+            match ports.access_bits()?.flush() {
+                Ok(_) => self.flushes += 1,
+                Err(error) if error.kind() == ErrorKind::Missing => self.can_flush = false,
+                Err(error) => return Err(error),
+            }
+            self.last_flush = Some(now);
+        }
+        let now = ports.now();
+        for visit in std::mem::take(&mut self.cleared) {
+            self.number += 1;
+            let at = now + Duration::from_nanos(visit.distance);
+            self.due.push(Reverse(Due { at, number: self.number, visit }));
+        }
+        Ok(())
+    }
+
+    /// Fits the distribution of rates to entries drawn at random.
+    fn fit_priors(&mut self, ports: &mut dyn Ports, now: Time) {
+        if self.windows > 10 && self.windows % 5 != 0 {
+            return;
+        }
+        let lower = &self.lower;
+        let mut curves = Vec::with_capacity(self.sample.len());
+        for (key, entry) in &self.sample {
+            if let Some(table) = lower.get(key) {
+                let pattern = table.looks.pattern(*entry);
+                let rates = self.priors[0].rates();
+                curves.push(chain::single(table.looks.all(), pattern, rates, now));
+            }
+        }
+        self.priors[0].fit(&curves, FITS);
+        ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
+        let curves: Vec<_> = self
+            .upper
+            .iter()
+            .flat_map(|table| {
+                let rates = self.priors[1].rates();
+                let every = (self.upper.len() * table.span.len() / SAMPLE).max(1);
+                let entries = table.span.clone().step_by(every);
+                entries.map(move |entry| {
+                    chain::single(table.looks.all(), table.looks.pattern(entry), rates, now)
+                })
+            })
+            .collect();
+        self.priors[1].fit(&curves, FITS);
+        ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
+    }
+
+    /// Draws some entries of a table visited at random into the sample, in place of the oldest.
+    fn draw_sample(&mut self, key: Key, span: std::ops::Range<usize>) {
+        let each = (span.len() / 64).max(1);
+        for _ in 0..each {
+            let entry = span.start + self.rng.below(span.len() as u64) as usize;
+            if self.sample.len() == SAMPLE {
+                self.sample.pop_front();
+            }
+            self.sample.push_back((key, entry));
+        }
+    }
+
+    fn close_window(&mut self, ports: &mut dyn Ports, start: Time) -> Snapshot {
+        let now = ports.now();
+        self.windows += 1;
+        let samples = (self.config.window.as_nanos() / self.config.sampling.as_nanos()) as u32;
+        self.tally.count(&self.upper, &self.lower, &self.round, now);
+        if std::env::var("DBG4").is_ok() && self.windows % 25 == 0 {
+            eprintln!(
+                "{now} {} tables {} refined {} hints {} d {}",
+                self.shares.show(),
+                self.lower.len(),
+                self.refined.len(),
+                self.hints.len(),
+                self.distance(None, Level::PMD)
+            );
+        }
+        self.fit_priors(ports, now);
+        for table in self.lower.values_mut() {
+            let hot = self.tally.hot_bits(table);
+            if hot != table.hot {
+                table.hot = hot;
+                table.changed = self.windows;
+            }
+        }
+        let ground = draw::Ground {
+            areas: &self.areas,
+            upper: &self.upper,
+            lower: &mut self.lower,
+            tally: &self.tally,
+            samples,
+            windows: self.windows,
+        };
+        let (regions, [drawn, copied]) = ground.regions();
+        ports.charge(Duration::from_nanos(REGION_NS * drawn as u64 + COPY_NS * copied as u64));
+        Snapshot { start, end: ports.now(), samples, regions }
+    }
+}
+
+/// The instrument needs level 3, level 2 and the leaves.
+fn require_levels(proven: LevelSet) -> Result<()> {
+    match [Level::PTE, Level::PMD, Level::PUD].iter().find(|level| !proven.contains(**level)) {
+        None => Ok(()),
+        Some(level) => Err(Error::new(ErrorKind::Missing, "rates cannot be measured here")
+            .cause(format!("hardware was not seen to set ACCESSED at level {level}"))
+            .remedy("use --instrument damon or scan, which look at leaves only")),
+    }
+}
+
+impl Instrument for Rates {
+    fn name(&self) -> &'static str {
+        "rates"
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let config = &self.config;
+        let setting = |name, value: String| Setting { name, value };
+        vec![
+            setting("sampling", format!("{:?}", config.sampling)),
+            setting("window", format!("{:?}", config.window)),
+            setting("update", format!("{:?}", config.update)),
+            setting("cpu", format!("{}%", config.cpu * 100.0)),
+            setting("flush", if config.flush { "yes" } else { "no" }.into()),
+            setting("seed", config.seed.to_string()),
+        ]
+    }
+
+    fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
+        let now = ports.now();
+        let mut spent = ports.own_time();
+        self.budget.fill(now);
+        if let Some(areas) = refresh(ports, &mut self.next_update, self.config.update, MAX_AREAS)? {
+            self.lay_out(areas);
+        }
+        require_levels(ports.access_bits()?.radix().proven)?;
+        let start = *self.window_start.get_or_insert(now);
+        let mut snapshot = None;
+        while let Some(Reverse(due)) = self.due.peek().copied()
+            && due.at <= ports.now()
+        {
+            self.due.pop();
+            self.look(ports, due.visit)?;
+            self.pay(ports, &mut spent, due.visit.work);
+        }
+        if now >= self.next_beat {
+            self.open_visits(ports, &mut spent)?;
+            self.next_beat = now + self.beat();
+        }
+        self.flush(ports)?;
+        if ports.now() >= start + self.config.window {
+            snapshot = Some(self.close_window(ports, start));
+            self.window_start = snapshot.as_ref().map(|snapshot| snapshot.end);
+        }
+        let rest = self.pay(ports, &mut spent, Work::Leaves);
+        self.shares.rest += rest.as_nanos() as f64;
+        let window_end = self.window_start.unwrap_or(now) + self.config.window;
+        let due = self.due.peek().map_or(Time::NEVER, |Reverse(due)| due.at);
+        let wake = window_end.min(due).min(self.next_beat);
+        Ok(Step { wake, snapshot })
+    }
+}
+
+/// The rate of an entry per page of 4 KiB.
+fn per_page(cell: f32, level: Level) -> f32 {
+    if cell <= 0.0 { 0.0 } else { rate_of(cell) / (level.entry_bytes() >> 12) as f32 }
+}

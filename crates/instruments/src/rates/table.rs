@@ -1,0 +1,150 @@
+//! A page of page table: its looks, and what follows from them.
+
+use std::ops::Range as Span;
+
+use tierscope_core::{Level, Range, Region, SpaceId, Time};
+
+use super::chain::{Chain, Lesson, Prior, Segment};
+use super::grid::CELLS;
+use super::looks::{Bits, ENTRIES, Look, Looks, WORDS};
+
+/// Where a table lies: its space and the first address that it covers.
+pub(super) type Key = (SpaceId, u64);
+
+/// Longest time from a clear to a look that still counts.
+const LONGEST: f32 = 100.0;
+
+/// A table and its entries' rates.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    /// What its entries cover.
+    pub(super) range: Range,
+    /// The level of its entries.
+    pub(super) level: Level,
+    /// Entries that cover mapped memory: from the first to the last.
+    pub(super) span: Span<usize>,
+    /// When its bits were cleared last.
+    pub(super) cleared: Option<Time>,
+    /// When it was looked at last.
+    pub(super) seen: Option<Time>,
+    /// The looks.
+    pub(super) looks: Looks,
+    /// What follows from them, in order of entries; empty until it was looked at.
+    pub(super) segments: Vec<Segment>,
+    /// Visits so far.
+    pub(super) visits: u32,
+    /// A visit is under way or planned.
+    pub(super) busy: bool,
+    /// The window in which its entries last became hot, or ceased to be.
+    pub(super) changed: u32,
+    /// Hot entries as of the last window.
+    pub(super) hot: Bits,
+    /// Its regions as they were drawn last, and for which bar; none if they are to be drawn afresh.
+    pub(super) drawn: Option<(f32, Vec<Region>)>,
+}
+
+impl Table {
+    /// The table whose entries of `level` begin at `start`.
+    pub(super) fn new(space: SpaceId, start: u64, level: Level, areas: &[Range]) -> Self {
+        let range = Range::new(space, start, start + (ENTRIES as u64) * level.entry_bytes());
+        let mut table = Self {
+            range,
+            level,
+            span: 0..ENTRIES,
+            cleared: None,
+            seen: None,
+            looks: Looks::default(),
+            segments: Vec::new(),
+            visits: 0,
+            busy: false,
+            changed: 0,
+            hot: [0; ENTRIES / 64],
+            drawn: None,
+        };
+        table.fit(areas);
+        table
+    }
+
+    pub(super) fn key(&self) -> Key {
+        (self.range.space, self.range.start)
+    }
+
+    /// Fits the span to what is mapped. Returns whether anything is.
+    pub(super) fn fit(&mut self, areas: &[Range]) -> bool {
+        let before = |area: &Range| (area.space, area.end) <= (self.range.space, self.range.start);
+        let here =
+            areas[areas.partition_point(before)..].iter().map_while(|a| a.intersect(&self.range));
+        let mut ends: Option<(u64, u64)> = None;
+        for part in here {
+            ends = Some((ends.map_or(part.start, |ends| ends.0), part.end));
+        }
+        let Some((first, last)) = ends else { return false };
+        let entry = |at: u64| ((at - self.range.start) >> self.level.shift()) as usize;
+        self.span = entry(first)..entry(last - 1) + 1;
+        true
+    }
+
+    /// Takes a look at all entries that also cleared them. What was cleared too long ago, or is young
+    /// everywhere though the time was not `chosen`, says too little to be kept.
+    pub(super) fn look(&mut self, at: Time, young: Bits, chosen: bool) {
+        if let Some(cleared) = self.cleared {
+            let seconds = at.since(cleared).as_secs_f32();
+            let all = super::looks::mask(&self.span);
+            let full = young.iter().zip(&all).all(|(young, all)| young & all == *all);
+            if seconds <= LONGEST && (chosen || !full) {
+                if self.contradicts(seconds, &young) {
+                    self.looks = Looks::default();
+                }
+                self.looks.add(Look { at, seconds, young });
+            }
+        }
+        self.cleared = Some(at);
+        self.seen = Some(at);
+    }
+
+    /// Whether a look cannot be explained by the rates found so far: then these have changed, and earlier
+    /// looks say nothing any more.
+    fn contradicts(&self, seconds: f32, young: &Bits) -> bool {
+        let law = super::grid::law(seconds);
+        let mut expected = [(0.0f32, 0.0f32); WORDS];
+        for segment in &self.segments {
+            let cell = |cell: f32| cell.round().clamp(0.0, (CELLS - 1) as f32) as usize;
+            let (low, high) = (law.young[cell(segment.low)], law.young[cell(segment.high)]);
+            let mut at = segment.entries.start;
+            while at < segment.entries.end {
+                let end = (at | 63).min(segment.entries.end - 1) + 1;
+                let (least, most) = &mut expected[at / 64];
+                *least += (end - at) as f32 * low;
+                *most += (end - at) as f32 * high;
+                at = end;
+            }
+        }
+        let mapped = super::looks::mask(&self.span);
+        !self.segments.is_empty()
+            && (0..WORDS).any(|word| {
+                let found = (young[word] & mapped[word]).count_ones() as f32;
+                let all = mapped[word].count_ones() as f32;
+                let (least, most) = expected[word];
+                found > most + 6.0 * most.sqrt() + 4.0
+                    || found < least - 6.0 * (all - least).max(0.0).sqrt() - 4.0
+            })
+    }
+
+    /// Works out its segments as of `now`.
+    pub(super) fn infer(&mut self, chain: &mut Chain, prior: &Prior, now: Time) -> (Lesson, usize) {
+        self.drawn = None;
+        chain.infer(&self.looks, &self.span, prior, now, &mut self.segments)
+    }
+
+    /// The segment of an entry.
+    pub(super) fn segment(&self, entry: usize) -> Option<&Segment> {
+        let next = self.segments.partition_point(|segment| segment.entries.end <= entry);
+        self.segments.get(next).filter(|segment| segment.entries.contains(&entry))
+    }
+
+    /// What some of its entries cover.
+    pub(super) fn cover(&self, entries: &Span<usize>) -> Range {
+        let at = |entry: usize| self.range.start + ((entry as u64) << self.level.shift());
+        Range::new(self.range.space, at(entries.start), at(entries.end))
+    }
+}

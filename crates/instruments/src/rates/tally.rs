@@ -1,0 +1,173 @@
+//! What is hot: rates over all memory, and where the line lies.
+
+use std::collections::BTreeMap;
+
+use tierscope_core::{Level, Time};
+
+use super::Round;
+use super::chain::Segment;
+use super::grid::{cell_of, rate_of};
+use super::looks::{Bits, mask};
+use super::table::{Key, Table};
+
+/// Hot memory is accessed at least a fourth as often as the memory that an access falls on in the mean ...
+const OF_ACCESSED: f64 = 0.25;
+/// ... at least so many times as often as memory in the mean ...
+const LEAST_OVER_MEAN: f64 = 1.25;
+/// ... and it is hot for certain if it is accessed so many times as often.
+const MOST_OVER_MEAN: f64 = 4.0;
+/// Accesses a second below which no 2 MiB are hot.
+const IDLE: f64 = 1.0;
+/// Cells of the core of the probability from which a rate is doubtful.
+const DOUBT: f32 = 4.0;
+/// Cells by which the bar may be off.
+const STEADY: f32 = 0.25;
+/// Cells above its lower bound up to which a rate is believed.
+const VAGUE: f32 = 3.0;
+/// Level-3 entries this many times as busy as the mean point out their tables.
+const POINTED: f32 = 2.0;
+
+/// Rates over all memory, of entries of 2 MiB.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    mean: f64,
+    /// Cell of the rate from which an entry of 2 MiB is hot.
+    bar: Option<f32>,
+    /// Mean rate of level-3 entries.
+    above: f64,
+}
+
+/// Sums over entries of 2 MiB.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    entries: f64,
+    rate: f64,
+    square: f64,
+}
+
+impl Sums {
+    fn add(&mut self, segment: &Segment) {
+        let entries = segment.entries.len() as f64;
+        // A rate of which little more is known than that it is high counts as no higher than it must be.
+        let cell = segment.mean.min(segment.low + VAGUE);
+        let rate = if cell <= 0.0 { 0.0 } else { f64::from(rate_of(cell)) };
+        self.entries += entries;
+        self.rate += entries * rate;
+        self.square += entries * rate * rate;
+    }
+}
+
+impl Tally {
+    /// Works out rates over all memory anew.
+    pub(super) fn count(
+        &mut self,
+        upper: &[Table],
+        lower: &BTreeMap<Key, Table>,
+        round: &Round,
+        _now: Time,
+    ) {
+        let mut above = Sums::default();
+        upper.iter().flat_map(|table| &table.segments).for_each(|segment| above.add(segment));
+        self.above = above.rate / above.entries.max(1.0);
+        let mut seen = Sums::default();
+        let mut tables = 0.0;
+        for table in lower.values().filter(|table| !table.segments.is_empty()) {
+            table.segments.iter().for_each(|segment| seen.add(segment));
+            tables += 1.0;
+        }
+        if seen.entries == 0.0 {
+            return;
+        }
+        // Tables not visited yet are taken to be like the others, but for what made those be visited first.
+        let all = (round.count as f64 * 512.0).max(seen.entries);
+        let visited = tables / (round.count as f64).max(1.0);
+        let like = |table: &&Table| table.visits > 0 && self.is_plain(table);
+        let mut plain = Sums::default();
+        if visited < 0.9 {
+            let plains = lower.values().filter(like);
+            plains.flat_map(|table| &table.segments).for_each(|segment| plain.add(segment));
+        }
+        let rest = if plain.entries > 0.0 { plain.rate / plain.entries } else { 0.0 };
+        let rate = seen.rate + (all - seen.entries) * rest;
+        let square = seen.square + (all - seen.entries) * rest * rest;
+        // What level 3 says of all memory counts where tables visited so far say less.
+        self.mean = (rate / all).max(self.above / 512.0);
+        let accessed = if rate > 0.0 { square / rate } else { 0.0 };
+        let bar = (OF_ACCESSED * accessed)
+            .clamp(LEAST_OVER_MEAN * self.mean, MOST_OVER_MEAN * self.mean)
+            .max(IDLE);
+        // What is drawn depends on it: small changes are not worth that.
+        let bar = cell_of(bar as f32);
+        if self.bar.is_none_or(|known| (known - bar).abs() > STEADY) {
+            self.bar = Some(bar);
+        }
+    }
+
+    /// Whether nothing hot was found in a table.
+    fn is_plain(&self, table: &Table) -> bool {
+        self.bar.is_none_or(|bar| table.segments.iter().all(|segment| segment.mean < bar))
+    }
+
+    /// Accesses a second of an entry of 2 MiB in the mean; 0 while unknown.
+    pub(super) fn mean_rate(&self) -> f32 {
+        self.mean as f32
+    }
+
+    /// The cell from which entries of 2 MiB are hot.
+    pub(super) fn bar(&self) -> f32 {
+        self.bar.unwrap_or(f32::MAX)
+    }
+
+    /// More likely hot than not.
+    pub(super) fn is_hot(&self, segment: &Segment) -> bool {
+        (segment.core[0] + segment.core[1]) / 2.0 >= self.bar()
+    }
+
+    /// It may well be hot or not, and its rate is known no closer than within a factor of three.
+    pub(super) fn is_unknown(&self, segment: &Segment) -> bool {
+        let [low, high] = segment.core;
+        high - low > DOUBT && low < self.bar() && high >= self.bar()
+    }
+
+    /// Whether a table has hot or doubtful entries.
+    pub(super) fn wants_more(&self, table: &Table) -> bool {
+        table.segments.iter().any(|segment| self.is_hot(segment) || self.is_unknown(segment))
+    }
+
+    /// Rates of the hot segments of a table, each once.
+    pub(super) fn hot_rates(&self, table: &Table) -> Vec<f32> {
+        let hot = table.segments.iter().filter(|segment| self.is_hot(segment));
+        let mut cells: Vec<i32> = hot.map(|segment| segment.mean.round() as i32).collect();
+        cells.sort_unstable();
+        cells.dedup();
+        cells.into_iter().map(|cell| rate_of(cell as f32)).collect()
+    }
+
+    pub(super) fn hot_bits(&self, table: &Table) -> Bits {
+        let mut hot = Bits::default();
+        for segment in table.segments.iter().filter(|segment| self.is_hot(segment)) {
+            let here = mask(&segment.entries);
+            hot.iter_mut().zip(&here).for_each(|(word, here)| *word |= here);
+        }
+        hot
+    }
+
+    /// Tables beneath level-3 entries that are much busier than others, with the cell of the rate there.
+    pub(super) fn hints(&self, table: &Table) -> Vec<(f32, Key)> {
+        if self.bar.is_none() {
+            return Vec::new();
+        }
+        let bar = cell_of((self.above as f32 * POINTED).max(1.0));
+        let busy: Vec<&Segment> = table.segments.iter().filter(|s| s.mean >= bar).collect();
+        let key = |entry: usize| {
+            (table.range.space, table.range.start + ((entry as u64) << Level::PUD.shift()))
+        };
+        let entries = |s: &Segment| {
+            s.entries.clone().map({
+                let mean = s.mean;
+                move |entry| (mean, entry)
+            })
+        };
+        busy.into_iter().flat_map(entries).map(|(mean, entry)| (mean, key(entry))).collect()
+    }
+}
