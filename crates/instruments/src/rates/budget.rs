@@ -67,8 +67,9 @@ impl Work {
 
     /// Parts of the budget that it gets where all kinds have something to do. A kind that has nothing to
     /// do leaves its parts to the others: neither searching nor refining can starve the other.
-    fn weight(self, covered: bool) -> f64 {
+    fn weight(self, begun: bool, covered: bool) -> f64 {
         match self {
+            Work::Upper if !begun => 100.0,
             Work::Upper => 5.0,
             Work::Hint => 30.0,
             Work::Round if covered => 30.0,
@@ -87,6 +88,8 @@ pub(super) struct Shares {
     used: [f64; 5],
     /// All tables were visited once.
     pub(super) covered: bool,
+    /// All level-3 entries were looked at.
+    pub(super) begun: bool,
     real: [f64; 5],
     pub(super) rest: f64,
 }
@@ -104,13 +107,13 @@ impl Shares {
     }
     pub(super) fn spend(&mut self, work: Work, time: Duration) {
         self.real[work as usize] += time.as_nanos() as f64;
-        self.used[work as usize] += time.as_nanos() as f64 / work.weight(self.covered);
+        self.used[work as usize] += time.as_nanos() as f64 / work.weight(self.begun, self.covered);
     }
 
     /// A kind is going to spend about so much: what it then spends is added by [`Shares::spend`] once more,
     /// alike for all.
     pub(super) fn expect(&mut self, work: Work, time: Duration) {
-        self.used[work as usize] += time.as_nanos() as f64 / work.weight(self.covered);
+        self.used[work as usize] += time.as_nanos() as f64 / work.weight(self.begun, self.covered);
     }
 
     /// A kind had nothing to do: it does not save up what others used meanwhile.

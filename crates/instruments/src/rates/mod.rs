@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessedSet, Error, ErrorKind, Instrument, Level, LevelSet, Ports, Range, Result, Rng,
+    AccessedSet, Addr, Error, ErrorKind, Instrument, Level, LevelSet, Ports, Range, Result, Rng,
     ScanMode, Setting, Snapshot, Step, Time,
 };
 
@@ -60,14 +60,20 @@ const SHORTEST_ABOVE: f32 = 30e-6;
 const FIRST_DISTANCE: f32 = 0.02;
 /// Expected accesses from clear to look of an entry of the mean rate, in search of hot ones.
 const SEARCH: f32 = 0.1;
+/// Likewise of an entry that is as busy as those of its table are in the mean, where level 3 tells that.
+const POINTED: f32 = 1.5;
+/// Factor from one time between clear and look to the next at level 3.
+const RUNG: f32 = 16.0;
 /// Expected accesses of an entry whose rate is to be measured: about half of them stay old.
 const MEASURE: f32 = 0.7;
 /// By how much sooner than the others the last look of a visit in turn comes.
 const LADDER: [u64; 4] = [2, 4, 8, 16];
+/// Windows in which rates over all memory are worked out as soon as level 3 tells more.
+const FIRST_WINDOWS: u32 = 5;
 /// Time after which level 3 may point out a table again.
 const HINT_AGAIN: Duration = Duration::from_secs(5);
 /// Entries drawn at random, to which the distribution of rates is fitted; and steps of a fit.
-const SAMPLE: usize = 512;
+const SAMPLE: usize = 256;
 const FITS: usize = 5;
 /// Time after which a hot table is visited again.
 const REVISIT: Duration = Duration::from_millis(1000);
@@ -360,6 +366,9 @@ impl Rates {
         table.look(at, young, true);
         visit.looks -= 1;
         if visit.looks > 0 {
+            if visit.work == Work::Hint {
+                self.settle(ports, visit)?;
+            }
             if visit.looks == 1 {
                 visit.distance = visit.last_distance;
             }
@@ -390,6 +399,10 @@ impl Rates {
         self.priors[1].learn(&lesson);
         let range = table.range;
         let inside = |key: &Key| key.0 == range.space && (range.start..range.end).contains(&key.1);
+        if self.upper.iter().all(|table| table.visits > 0) && self.windows < FIRST_WINDOWS {
+            self.tally.count(&self.upper, &self.lower, &self.round, now);
+        }
+        let table = &self.upper[at];
         self.hints.retain(|(_, key)| !inside(key));
         for (cell, key) in self.tally.hints(table) {
             let seen = self.lower.get(&key).and_then(|table| table.seen);
@@ -435,20 +448,41 @@ impl Rates {
         nodes
     }
 
-    /// Time from clear to look for a table, in seconds.
-    fn distance(&self, table: Option<&Table>, level: Level) -> f32 {
+    /// Time from clear to look for a table of level 2, in seconds.
+    fn distance(&self, key: Key, work: Work) -> f32 {
         let mean = self.tally.mean_rate();
-        if level == Level::PUD {
-            let above = mean * 512.0;
-            return if above > 0.0 { SEARCH / above } else { FIRST_DISTANCE }
-                .clamp(SHORTEST_ABOVE, FIRST_DISTANCE);
-        }
         let search = if mean > 0.0 { SEARCH / mean } else { FIRST_DISTANCE };
+        let table = self.lower.get(&key);
         let measure = table.filter(|table| table.visits % 4 != 0).and_then(|table| {
             let hot = self.tally.hot_rates(table);
             (!hot.is_empty()).then(|| MEASURE / hot[table.visits as usize % hot.len()])
         });
-        measure.unwrap_or(search).clamp(DISTANCES.0, DISTANCES.1)
+        let pointed = match work {
+            // Some of its entries are at least as busy as all are in the mean.
+            Work::Hint => self.above(key).map(|rate| (POINTED * 512.0 / rate).min(search)),
+            _ => None,
+        };
+        measure.or(pointed).unwrap_or(search).clamp(DISTANCES.0, DISTANCES.1)
+    }
+
+    /// Least rate of the level-3 entry of a table.
+    fn above(&self, key: Key) -> Option<f32> {
+        let range = Level::P4D.entry_of(Addr { space: key.0, at: key.1 });
+        let at = self.upper.binary_search_by_key(&(key.0, range.start), Table::key).ok()?;
+        let entry = ((key.1 - range.start) >> Level::PUD.shift()) as usize;
+        let segment = self.upper[at].segment(entry)?;
+        (segment.low > 0.0).then(|| rate_of(segment.low))
+    }
+
+    /// Time from clear to look for a table of level 3, in seconds: from the shortest on, by factors, in
+    /// turn, up to where all would be young.
+    fn distance_above(&self, key: Key) -> f32 {
+        let at = self.upper.binary_search_by_key(&key, Table::key);
+        let visits = at.map_or(0, |at| self.upper[at].visits);
+        let longest = if self.tally.above() > 0.0 { 1.0 / self.tally.above() } else { FIRST_DISTANCE };
+        let longest = longest.clamp(SHORTEST_ABOVE, FIRST_DISTANCE);
+        let rungs = ((longest / SHORTEST_ABOVE).ln() / RUNG.ln()) as u32 + 1;
+        SHORTEST_ABOVE * RUNG.powi((visits % rungs) as i32)
     }
 
     /// The next table for a kind of work.
@@ -463,8 +497,10 @@ impl Rates {
         if level == Level::PMD && !self.lower.contains_key(&key) {
             self.lower.insert(key, Table::new(key.0, key.1, Level::PMD, &self.areas));
         }
-        let table = if level == Level::PMD { self.lower.get(&key) } else { None };
-        let distance = self.distance(table, level);
+        let distance = match level {
+            Level::PMD => self.distance(key, work),
+            _ => self.distance_above(key),
+        };
         let looks = if level == Level::PUD || distance < 0.005 { 1 } else { 3 };
         // The last look comes sooner, by a different factor from visit to visit: whatever the rate of hot
         // entries, some look leaves some of them old.
@@ -531,6 +567,7 @@ impl Rates {
         let mut left = self.budget.left();
         while left > 0.0 {
             self.shares.covered = self.round.done > self.round.count;
+            self.shares.begun = self.upper.iter().all(|table| table.visits > 1);
             let order = self.shares.in_order();
             let mut found = None;
             for work in order {
@@ -637,7 +674,7 @@ impl Rates {
 
     /// Fits the distribution of rates to entries drawn at random.
     fn fit_priors(&mut self, ports: &mut dyn Ports, now: Time) {
-        if self.windows > 10 && self.windows % 5 != 0 {
+        if self.windows % 5 != 1 {
             return;
         }
         let lower = &self.lower;
@@ -669,7 +706,7 @@ impl Rates {
 
     /// Draws some entries of a table visited at random into the sample, in place of the oldest.
     fn draw_sample(&mut self, key: Key, span: std::ops::Range<usize>) {
-        let each = (span.len() / 64).max(1);
+        let each = (span.len() / 128).max(1);
         for _ in 0..each {
             let entry = span.start + self.rng.below(span.len() as u64) as usize;
             if self.sample.len() == SAMPLE {
@@ -691,7 +728,7 @@ impl Rates {
                 self.lower.len(),
                 self.refined.len(),
                 self.hints.len(),
-                self.distance(None, Level::PMD)
+                self.tally.mean_rate()
             );
         }
         self.fit_priors(ports, now);

@@ -75,9 +75,6 @@ impl Tally {
             table.segments.iter().for_each(|segment| seen.add(segment));
             tables += 1.0;
         }
-        if seen.entries == 0.0 {
-            return;
-        }
         // Tables not visited yet are taken to be like the others, but for what made those be visited first.
         let all = (round.count as f64 * 512.0).max(seen.entries);
         let visited = tables / (round.count as f64).max(1.0);
@@ -111,6 +108,11 @@ impl Tally {
     /// Accesses a second of an entry of 2 MiB in the mean; 0 while unknown.
     pub(super) fn mean_rate(&self) -> f32 {
         self.mean as f32
+    }
+
+    /// Likewise of an entry of 1 GiB.
+    pub(super) fn above(&self) -> f32 {
+        self.above as f32
     }
 
     /// The cell from which entries of 2 MiB are hot.
