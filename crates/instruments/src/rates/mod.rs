@@ -40,7 +40,7 @@ use tierscope_core::{
 use crate::areas::refresh;
 use crate::checks::{intervals, refuse};
 use budget::{Budget, Shares, Work};
-use chain::{Chain, Prior};
+use chain::{Chain, Prior, Segment};
 use grid::rate_of;
 use looks::{Bits, WORDS};
 use table::{Key, Table};
@@ -68,6 +68,8 @@ const RUNG: f32 = 16.0;
 const MEASURE: f32 = 0.7;
 /// By how much sooner than the others the last look of a visit in turn comes.
 const LADDER: [u64; 4] = [2, 4, 8, 16];
+/// Level 3 points out a table at once if it tells of so many times the accesses that the table was found to have.
+const UNEXPLAINED: f32 = 2.0;
 /// Windows in which rates over all memory are worked out as soon as level 3 tells more.
 const FIRST_WINDOWS: u32 = 5;
 /// Time after which level 3 may point out a table again.
@@ -404,9 +406,12 @@ impl Rates {
         }
         let table = &self.upper[at];
         self.hints.retain(|(_, key)| !inside(key));
-        for (cell, key) in self.tally.hints(table) {
-            let seen = self.lower.get(&key).and_then(|table| table.seen);
-            if seen.is_none_or(|seen| now.since(seen) >= HINT_AGAIN) {
+        for (cell, low, key) in self.tally.hints(table) {
+            let surprising = self.lower.get(&key).is_none_or(|table| {
+                let old = table.seen.is_none_or(|seen| now.since(seen) >= HINT_AGAIN);
+                !table.busy && (old || rate_of(low) > UNEXPLAINED * table.rate())
+            });
+            if surprising {
                 self.hints.push((cell, key));
             }
         }
@@ -459,19 +464,21 @@ impl Rates {
         });
         let pointed = match work {
             // Some of its entries are at least as busy as all are in the mean.
-            Work::Hint => self.above(key).map(|rate| (POINTED * 512.0 / rate).min(search)),
+            Work::Hint => self
+                .above(key)
+                .filter(|above| above.low > 0.0)
+                .map(|above| (POINTED * 512.0 / rate_of(above.low)).min(search)),
             _ => None,
         };
         measure.or(pointed).unwrap_or(search).clamp(DISTANCES.0, DISTANCES.1)
     }
 
-    /// Least rate of the level-3 entry of a table.
-    fn above(&self, key: Key) -> Option<f32> {
+    /// What is known of the level-3 entry of a table.
+    fn above(&self, key: Key) -> Option<&Segment> {
         let range = Level::P4D.entry_of(Addr { space: key.0, at: key.1 });
         let at = self.upper.binary_search_by_key(&(key.0, range.start), Table::key).ok()?;
         let entry = ((key.1 - range.start) >> Level::PUD.shift()) as usize;
-        let segment = self.upper[at].segment(entry)?;
-        (segment.low > 0.0).then(|| rate_of(segment.low))
+        self.upper[at].segment(entry)
     }
 
     /// Time from clear to look for a table of level 3, in seconds: from the shortest on, by factors, in
@@ -514,7 +521,8 @@ impl Rates {
         for _ in 0..self.upper.len().min(8) {
             self.upper_turn = (self.upper_turn + 1) % self.upper.len();
             let table = &self.upper[self.upper_turn];
-            let fresh = table.seen.is_some_and(|seen| now.since(seen) < self.beat() * 2);
+            let pause = self.beat() * if table.is_idle() { 10 } else { 2 };
+            let fresh = table.seen.is_some_and(|seen| now.since(seen) < pause);
             if !table.busy && !fresh {
                 return Some(table.key());
             }
@@ -532,12 +540,13 @@ impl Rates {
     }
 
     fn next_in_turn(&mut self, now: Time) -> Option<Key> {
-        for _ in 0..8 {
+        for _ in 0..64 {
             let key = self.round.next()?;
             let recent = |table: &Table| {
                 table.busy || table.seen.is_some_and(|seen| now.since(seen) < self.beat())
             };
-            if !self.lower.get(&key).is_some_and(recent) {
+            let quiet = self.above(key).is_some_and(|above| self.tally.is_quiet(above));
+            if !quiet && !self.lower.get(&key).is_some_and(recent) {
                 return Some(key);
             }
         }

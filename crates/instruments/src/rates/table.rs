@@ -5,7 +5,7 @@ use std::ops::Range as Span;
 use tierscope_core::{Level, Range, Region, SpaceId, Time};
 
 use super::chain::{Chain, Lesson, Prior, Segment};
-use super::grid::CELLS;
+use super::grid::{CELLS, rate_of};
 use super::looks::{Bits, ENTRIES, Look, Looks, WORDS};
 
 /// Where a table lies: its space and the first address that it covers.
@@ -140,6 +140,21 @@ impl Table {
     pub(super) fn segment(&self, entry: usize) -> Option<&Segment> {
         let next = self.segments.partition_point(|segment| segment.entries.end <= entry);
         self.segments.get(next).filter(|segment| segment.entries.contains(&entry))
+    }
+
+    /// Nothing was young in the last looks.
+    pub(super) fn is_idle(&self) -> bool {
+        let looks = self.looks.all();
+        looks.len() > 2 && looks.iter().all(|look| look.young == [0; WORDS])
+    }
+
+    /// Accesses a second of all its entries together, as far as they are known.
+    pub(super) fn rate(&self) -> f32 {
+        let each = |segment: &Segment| match segment.mean {
+            mean if mean <= 0.0 => 0.0,
+            mean => segment.entries.len() as f32 * rate_of(mean),
+        };
+        self.segments.iter().map(each).sum()
     }
 
     /// What some of its entries cover.

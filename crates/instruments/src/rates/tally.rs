@@ -120,9 +120,9 @@ impl Tally {
         self.bar.unwrap_or(f32::MAX)
     }
 
-    /// More likely hot than not.
+    /// Hot with a probability of at least four fifths.
     pub(super) fn is_hot(&self, segment: &Segment) -> bool {
-        (segment.core[0] + segment.core[1]) / 2.0 >= self.bar()
+        segment.core[0] >= self.bar()
     }
 
     /// It may well be hot or not, and its rate is known no closer than within a factor of three.
@@ -134,6 +134,11 @@ impl Tally {
     /// Whether a table has hot or doubtful entries.
     pub(super) fn wants_more(&self, table: &Table) -> bool {
         table.segments.iter().any(|segment| self.is_hot(segment) || self.is_unknown(segment))
+    }
+
+    /// Whether nothing beneath a level-3 entry of this segment can be hot.
+    pub(super) fn is_quiet(&self, above: &Segment) -> bool {
+        above.high < self.bar().max(cell_of(IDLE as f32))
     }
 
     /// Rates of the hot segments of a table, each once.
@@ -154,8 +159,8 @@ impl Tally {
         hot
     }
 
-    /// Tables beneath level-3 entries that are much busier than others, with the cell of the rate there.
-    pub(super) fn hints(&self, table: &Table) -> Vec<(f32, Key)> {
+    /// Tables beneath level-3 entries that are much busier than others, with the cell of the rate there and its lower bound.
+    pub(super) fn hints(&self, table: &Table) -> Vec<(f32, f32, Key)> {
         if self.bar.is_none() {
             return Vec::new();
         }
@@ -164,12 +169,11 @@ impl Tally {
         let key = |entry: usize| {
             (table.range.space, table.range.start + ((entry as u64) << Level::PUD.shift()))
         };
-        let entries = |s: &Segment| {
-            s.entries.clone().map({
-                let mean = s.mean;
-                move |entry| (mean, entry)
-            })
-        };
-        busy.into_iter().flat_map(entries).map(|(mean, entry)| (mean, key(entry))).collect()
+        let mut hints = Vec::new();
+        for segment in busy {
+            let each = segment.entries.clone();
+            hints.extend(each.map(|entry| (segment.mean, segment.low, key(entry))));
+        }
+        hints
     }
 }
