@@ -77,6 +77,17 @@ const HINT_AGAIN: Duration = Duration::from_secs(5);
 /// Entries drawn at random, to which the distribution of rates is fitted; and steps of a fit.
 const SAMPLE: usize = 256;
 const FITS: usize = 5;
+/// Expected accesses of a page from clear to look, where pages of an entry are alike; and bounds in seconds.
+const LEAF_MEASURE: f32 = 0.4;
+const LEAF_DISTANCES: (f32, f32) = (0.001, 0.5);
+/// Entries whose leaves are looked at, a second, chosen by chance; in one go where pages differ; and at most.
+const LEAF_SAMPLES: usize = 16;
+const LEAF_BATCH: usize = 512;
+const MOST_LEAVES: usize = 8192;
+/// Pages from one that the distribution of rates of pages is fitted to, to the next.
+const LEAF_STRIDE: usize = 61;
+/// Time after which leaves are looked at again.
+const LEAVES_AGAIN: Duration = Duration::from_secs(10);
 /// Time after which a hot table is visited again.
 const REVISIT: Duration = Duration::from_millis(1000);
 /// Likewise where its rates are not known closely.
@@ -161,6 +172,8 @@ struct Visit {
     last_distance: u64,
     /// Looks to come.
     looks: u32,
+    /// Chance has chosen the table by its accesses.
+    sampled: bool,
 }
 
 /// The instrument.
@@ -176,7 +189,12 @@ pub struct Rates {
     upper: Vec<Table>,
     /// Entries of 2 MiB of the tables visited so far, by the GiB that they cover.
     lower: BTreeMap<Key, Table>,
-    priors: [Prior; 2],
+    /// Leaves of some entries of 2 MiB, by these.
+    leaves: BTreeMap<Key, Table>,
+    /// Entries of 2 MiB whose leaves are to be looked at, with their rates a second; chance has chosen them
+    /// by their accesses, or not.
+    wanted: VecDeque<(Key, f32, bool)>,
+    priors: [Prior; 3],
     tally: Tally,
     budget: Budget,
     shares: Shares,
@@ -201,8 +219,9 @@ pub struct Rates {
     flushes: u64,
     can_flush: bool,
     chain: Chain,
-    dbg: (u64, u64, u64),
     set: AccessedSet,
+    /// The last scan of leaves met a huge page.
+    huge: bool,
 }
 
 /// Goes through all GiB of the target in an order that visits near ones far apart.
@@ -265,7 +284,9 @@ impl Rates {
             areas: Vec::new(),
             upper: Vec::new(),
             lower: BTreeMap::new(),
-            priors: [Prior::default(), Prior::default()],
+            leaves: BTreeMap::new(),
+            wanted: VecDeque::new(),
+            priors: [Prior::default(), Prior::default(), Prior::default()],
             tally: Tally::default(),
             budget: Budget::new(config.cpu),
             shares: Shares::default(),
@@ -285,8 +306,8 @@ impl Rates {
             flushes: 0,
             can_flush: config.flush,
             chain: Chain::default(),
-            dbg: (0, 0, 0),
             set: AccessedSet::default(),
+            huge: false,
             config,
         })
     }
@@ -335,6 +356,9 @@ impl Rates {
             let at = self.upper.binary_search_by_key(&key, Table::key).ok()?;
             return Some(&mut self.upper[at]);
         }
+        if level == Level::PTE {
+            return self.leaves.get_mut(&key);
+        }
         self.lower.get_mut(&key)
     }
 
@@ -342,7 +366,8 @@ impl Rates {
     fn scan(&mut self, ports: &mut dyn Ports, level: Level, key: Key) -> Result<(Time, Bits)> {
         let range = Range::new(key.0, key.1, key.1 + (level.entry_bytes() << 9));
         let began = ports.now();
-        ports.access_bits()?.scan(&range, level, CLEAR, &mut self.set)?;
+        let stats = ports.access_bits()?.scan(&range, level, CLEAR, &mut self.set)?;
+        self.huge = level == Level::PTE && stats.leaves[1] > 0;
         let ended = ports.now();
         let mut young: Bits = [0; WORDS];
         young.iter_mut().zip(&self.set.young).for_each(|(to, from)| *to = *from);
@@ -387,6 +412,7 @@ impl Rates {
         let now = ports.now();
         let nodes = match visit.level {
             Level::PUD => self.settle_upper(visit.key, now),
+            Level::PTE => self.settle_leaves(visit, now),
             _ => self.settle_lower(visit, now),
         };
         ports.charge(Duration::from_nanos(TABLE_NS + NODE_NS * nodes as u64));
@@ -423,23 +449,7 @@ impl Rates {
     /// all rates are learned from them.
     fn settle_lower(&mut self, visit: Visit, now: Time) -> usize {
         let Some(table) = self.lower.get_mut(&visit.key) else { return 0 };
-        let t0 = std::time::Instant::now();
         let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[0], now);
-        self.dbg.0 += t0.elapsed().as_nanos() as u64;
-        self.dbg.1 += nodes as u64;
-        self.dbg.2 += 1;
-        if self.dbg.2 % 500 == 0 && std::env::var("DBG3").is_ok() {
-            eprintln!(
-                "{now} infer {} ns/table, {} nodes/table, {} ns/node; mean {} bar {} prior {:?}",
-                self.dbg.0 / self.dbg.2,
-                self.dbg.1 / self.dbg.2,
-                self.dbg.0 / self.dbg.1,
-                self.tally.mean_rate(),
-                rate_of(self.tally.bar().min(63.0)),
-                self.priors[0].show()
-            );
-            self.dbg = (0, 0, 0);
-        }
         if self.tally.wants_more(table) {
             self.refined.insert(visit.key);
         } else {
@@ -451,6 +461,87 @@ impl Rates {
             self.draw_sample(visit.key, span);
         }
         nodes
+    }
+
+    /// Infers rates of the pages of an entry of 2 MiB. What chance has chosen tells how accesses are spread
+    /// within such entries.
+    fn settle_leaves(&mut self, visit: Visit, now: Time) -> usize {
+        let Some(table) = self.leaves.get_mut(&visit.key) else { return 0 };
+        if self.huge {
+            table.segments.clear();
+            self.tally.note_leaves(1.0);
+            return 0;
+        }
+        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[2], now);
+        self.priors[2].learn(&lesson);
+        if visit.sampled {
+            self.tally.note_leaves(table.unevenness());
+        }
+        let above = Level::PUD.entry_of(Addr { space: visit.key.0, at: visit.key.1 });
+        if let Some(table) = self.lower.get_mut(&(visit.key.0, above.start)) {
+            table.drawn = None;
+        }
+        nodes
+    }
+
+    /// The next entry of 2 MiB whose leaves are looked at, and its rate.
+    fn next_leaves(&mut self, now: Time) -> Option<(Key, f32, bool)> {
+        while let Some((key, rate, sampled)) = self.wanted.pop_front() {
+            let known = self.leaves.get(&key);
+            if known.is_none_or(|table| {
+                let pause = if sampled { LEAVES_AGAIN } else { REVISIT };
+                !table.busy && table.seen.is_none_or(|seen| now.since(seen) >= pause)
+            }) {
+                return Some((key, rate, sampled));
+            }
+        }
+        None
+    }
+
+    /// Chooses entries whose leaves are to be looked at: some by chance, an access each; and where pages
+    /// within entries differ, the busiest ones as well.
+    fn want_leaves(&mut self) {
+        if !self.wanted.is_empty() {
+            return;
+        }
+        let mut busy: Vec<(Key, f32)> = Vec::new();
+        let bar = self.tally.worth_leaves();
+        let mut total = 0.0f64;
+        let mut next = self.rng.below(1 << 20) as f64 / f64::from(1 << 20);
+        let step = self.tally.total_rate() / LEAF_SAMPLES as f64;
+        let mut chosen = Vec::new();
+        for table in self.lower.values() {
+            for segment in &table.segments {
+                let rate = rate_of(segment.mean.min(segment.low + 3.0));
+                if segment.mean <= 0.0 {
+                    continue;
+                }
+                let entry = |at: usize| (table.cover(&(at..at + 1)).space, table.cover(&(at..at + 1)).start);
+                let before = total;
+                total += f64::from(rate) * segment.entries.len() as f64;
+                while next * step < total && chosen.len() < LEAF_SAMPLES {
+                    let into = ((next * step - before) / f64::from(rate)) as usize;
+                    let at = (segment.entries.start + into).min(segment.entries.end - 1);
+                    chosen.push((entry(at), rate, true));
+                    next += 1.0;
+                }
+                if self.tally.is_uneven() && segment.mean >= bar && busy.len() < MOST_LEAVES {
+                    busy.extend(segment.entries.clone().map(|at| (entry(at), rate)));
+                }
+            }
+        }
+        busy.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        busy.truncate(LEAF_BATCH.max(self.leaves.len()));
+        let (leaves, tally) = (&self.leaves, &self.tally);
+        busy.retain(|(key, _)| leaves.get(key).is_none_or(|table| tally.wants_more_pages(table)));
+        busy.truncate(LEAF_BATCH);
+        self.wanted.extend(chosen);
+        self.wanted.extend(busy.into_iter().map(|(key, rate)| (key, rate, false)));
+        while self.leaves.len() > MOST_LEAVES {
+            let oldest = self.leaves.iter().filter(|(_, table)| !table.busy);
+            let Some(key) = oldest.min_by_key(|(_, table)| table.seen).map(|(key, _)| *key) else { break };
+            self.leaves.remove(&key);
+        }
     }
 
     /// Time from clear to look for a table of level 2, in seconds.
@@ -494,12 +585,14 @@ impl Rates {
 
     /// The next table for a kind of work.
     fn choose(&mut self, work: Work, now: Time) -> Option<Visit> {
+        if work == Work::Leaves {
+            return self.choose_leaves(now);
+        }
         let (level, key) = match work {
             Work::Upper => (Level::PUD, self.next_upper(now)?),
             Work::Hint => (Level::PMD, self.next_hint()?),
-            Work::Round => (Level::PMD, self.next_in_turn(now)?),
             Work::Refine => (Level::PMD, self.next_refined(now)?),
-            Work::Leaves => return None,
+            _ => (Level::PMD, self.next_in_turn(now)?),
         };
         if level == Level::PMD && !self.lower.contains_key(&key) {
             self.lower.insert(key, Table::new(key.0, key.1, Level::PMD, &self.areas));
@@ -514,7 +607,23 @@ impl Rates {
         self.ladder = (self.ladder + 1) % LADDER.len();
         let distance = (distance * 1e9) as u64;
         let last_distance = (distance / LADDER[self.ladder]).max((DISTANCES.0 * 1e9) as u64);
-        Some(Visit { level, key, work, distance, last_distance, looks })
+        Some(Visit { level, key, work, distance, last_distance, looks, sampled: false })
+    }
+
+    /// A visit to the leaves of an entry: it takes as long as leaves a third of them young if all are alike.
+    fn choose_leaves(&mut self, now: Time) -> Option<Visit> {
+        let (key, rate, sampled) = self.next_leaves(now)?;
+        let areas = &self.areas;
+        self.leaves.entry(key).or_insert_with(|| Table::new(key.0, key.1, Level::PTE, areas));
+        let visits = self.leaves.get(&key).map_or(0, |table| table.visits);
+        // Where few pages take all accesses, they take them sooner.
+        let sooner = if self.tally.is_uneven() { 4f32.powi((visits % 3) as i32) } else { 1.0 };
+        let distance = LEAF_MEASURE * 512.0 / rate / sooner;
+        let distance = distance.clamp(LEAF_DISTANCES.0, LEAF_DISTANCES.1);
+        let distance = (distance * 1e9) as u64;
+        self.ladder = (self.ladder + 1) % LADDER.len();
+        let last_distance = (distance / (2 * LADDER[self.ladder])).max((DISTANCES.0 * 1e9) as u64);
+        Some(Visit { level: Level::PTE, key, work: Work::Leaves, distance, last_distance, looks: 2, sampled })
     }
 
     fn next_upper(&mut self, now: Time) -> Option<Key> {
@@ -697,6 +806,15 @@ impl Rates {
         }
         self.priors[0].fit(&curves, FITS);
         ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
+        let pages = self.leaves.values().flat_map(|table| {
+            let rates = self.priors[2].rates();
+            let looks = &table.looks;
+            let entries = (0..512).step_by(LEAF_STRIDE).map(move |at| looks.pattern(at));
+            entries.map(|pattern| chain::single(looks.all(), pattern, rates, now))
+        });
+        let pages: Vec<_> = pages.take(SAMPLE).collect();
+        ports.charge(Duration::from_nanos(FIT_NS * pages.len() as u64));
+        self.priors[2].fit(&pages, FITS);
         let curves: Vec<_> = self
             .upper
             .iter()
@@ -731,6 +849,7 @@ impl Rates {
         let samples = (self.config.window.as_nanos() / self.config.sampling.as_nanos()) as u32;
         self.tally.count(&self.upper, &self.lower, &self.round, now);
         if std::env::var("DBG4").is_ok() && self.windows % 25 == 0 {
+            eprintln!("leaves {} wanted {} uneven {:?}", self.leaves.len(), self.wanted.len(), self.tally);
             eprintln!(
                 "{now} {} tables {} refined {} hints {} d {}",
                 self.shares.show(),
@@ -741,6 +860,9 @@ impl Rates {
             );
         }
         self.fit_priors(ports, now);
+        if self.windows % 5 == 2 {
+            self.want_leaves();
+        }
         for table in self.lower.values_mut() {
             let hot = self.tally.hot_bits(table);
             if hot != table.hot {
@@ -752,6 +874,7 @@ impl Rates {
             areas: &self.areas,
             upper: &self.upper,
             lower: &mut self.lower,
+            leaves: &self.leaves,
             tally: &self.tally,
             samples,
             windows: self.windows,

@@ -142,6 +142,20 @@ impl Table {
         self.segments.get(next).filter(|segment| segment.entries.contains(&entry))
     }
 
+    /// How unevenly accesses fall on its entries: the rate of the entry that an access falls on in the mean,
+    /// over the rate of an entry in the mean; 1 where all are alike.
+    pub(super) fn unevenness(&self) -> f64 {
+        let (mut sum, mut square) = (0.0, 0.0);
+        for segment in self.segments.iter().filter(|segment| segment.mean > 0.0) {
+            let rate = f64::from(rate_of(segment.mean.min(segment.low + 3.0)));
+            let count = segment.entries.len() as f64;
+            sum += count * rate;
+            square += count * rate * rate;
+        }
+        let entries = self.span.len() as f64;
+        if sum > 0.0 { square * entries / (sum * sum) } else { 1.0 }
+    }
+
     /// Nothing was young in the last looks.
     pub(super) fn is_idle(&self) -> bool {
         let looks = self.looks.all();
