@@ -74,8 +74,11 @@ mod residency;
 mod samples;
 mod stamps;
 mod stretches;
+mod sums;
 mod swap;
+mod upper;
 mod view;
+mod walks;
 mod world;
 
 pub use crate::account::{Account, Counts, Spent};

@@ -18,7 +18,7 @@ type Report = [f64; 4];
 
 const SECONDS: Duration = Duration::from_millis(2400);
 
-fn run(case: &Case, machine: &mut impl Ports, which: Which, seed: u64) -> Report {
+pub(super) fn run(case: &Case, machine: &mut impl Ports, which: Which, seed: u64) -> Report {
     let window = Some(Duration::from_millis(200));
     let common = Common { window, seed: Some(seed), ..Common::default() };
     let mut instrument = make(which.0, Some(which.1), &common).unwrap();

@@ -28,7 +28,8 @@ const SECOND: u64 = 1_000_000_000;
 /// Telescope's platform; a flush each 5 ms, as in the lab.
 fn config() -> Config {
     let hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
-    Config::of(&hardware, Costs::ready_made("linux").unwrap())
+    let flush = Some(Duration::from_millis(5));
+    Config { flush, ..Config::of(&hardware, Costs::ready_made("linux").unwrap()) }
 }
 
 /// The same with so many TiB: for footprints that nobody's machine holds.

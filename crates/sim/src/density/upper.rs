@@ -1,0 +1,110 @@
+//! The paging-structure cache of a level: sets of entries, of which the least recently used one goes.
+//!
+//! The kernel's timer tick walks to its own memory and leaves its entries there
+//! ([`crate::config::Tick`]). It flushes nothing: an entry of the target goes when the ways of its
+//! set are needed. Where the kernel's entries alone fill a set, each tick empties it.
+
+use tierscope_core::Level;
+
+use super::config::Config;
+use super::residency::{Group, alike, characteristic_time};
+use super::sums::Sums;
+
+/// One set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Set {
+    /// Seconds that it holds an entry since its last use.
+    pub(super) held: f64,
+    /// Seconds between two times at which it holds nothing of the target's; infinite for never.
+    pub(super) emptied: f64,
+}
+
+/// The cache of a level, on each core alike.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Upper {
+    /// None: no cache.
+    sets: Vec<Set>,
+}
+
+impl Upper {
+    /// The cache of `level`, where that many look-ups a second come to it, over all cores.
+    pub(super) fn new(config: &Config, level: Level, uses: &Sums) -> Self {
+        let number = usize::from(level.number());
+        let [entries, ways] = [config.upper_entries, config.upper_ways].map(|of| of[number]);
+        if entries == 0 {
+            return Self::default();
+        }
+        let ways = if ways == 0 { entries } else { ways.min(entries) };
+        let count = u64::from((entries / ways).max(1));
+        let used = uses.entries(level);
+        let kernel = kernel_entries(config, level);
+        let period = config.tick.map_or(f64::INFINITY, |tick| tick.as_secs_f64());
+        let set = |set: u64| {
+            let own = kernel.iter().filter(|entry| *entry % count == set).count() as f64;
+            let cores = f64::from(config.cores);
+            let targets = used.iter().map(|(first, entries, rate)| {
+                let before = |entry: u64| (entry + count - 1 - set) / count;
+                let here = before(first + entries) - before(*first);
+                Group { count: here as f64, rate: rate / cores }
+            });
+            let groups = alike(targets.chain([Group { count: own, rate: 1.0 / period }]));
+            Set {
+                held: characteristic_time(&groups, f64::from(ways)),
+                emptied: if own >= f64::from(ways) { period } else { f64::INFINITY },
+            }
+        };
+        Self { sets: (0..count).map(set).collect() }
+    }
+
+    /// The set of the entry that holds an address.
+    pub(super) fn set(&self, at: u64, level: Level) -> Option<&Set> {
+        let sets = self.sets.len() as u64;
+        (sets > 0).then(|| &self.sets[((at >> level.shift()) % sets) as usize])
+    }
+
+    /// Seconds for which any of its sets holds an entry.
+    pub(super) fn longest(&self) -> f64 {
+        self.sets.iter().map(|set| set.held).fold(0.0, f64::max)
+    }
+}
+
+/// Numbers of the entries of a level that a tick of the kernel leaves in its cache, each once.
+fn kernel_entries(config: &Config, level: Level) -> Vec<u64> {
+    if config.tick.is_none() {
+        return Vec::new();
+    }
+    let five = config.radix.levels == 5;
+    let regions = config.costs.tick.regions.iter();
+    let above = regions.filter(|region| region.pages.level() < level);
+    let number = |at: u64| (at & ((1 << 57) - 1)) >> level.shift();
+    let mut numbers: Vec<u64> =
+        above.map(|region| number(if five { region.five.0 } else { region.four.0 })).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Costs;
+    use tierscope_hw::Machine as Hardware;
+
+    // Four levels: direct map, stacks, CPU entry area and text lie beneath four entries of level 4, as
+    // many as it has ways; of level 3 the last three have one each, of level 2 stacks and entry area.
+    #[test]
+    fn a_tick_fills_the_top_and_leaves_room_below() {
+        let hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
+        let config = Config::of(&hardware, Costs::ready_made("linux").unwrap());
+        let counts = [2, 3, 4].map(|n| kernel_entries(&config, Level::new(n).unwrap()).len());
+        assert_eq!(counts, [2, 3, 4]);
+        let none = Sums::of(&[], |_| 0.0);
+        let top = Upper::new(&config, Level::P4D, &none);
+        assert_eq!(top.set(0, Level::P4D).unwrap().emptied, 0.004);
+        let third = Upper::new(&config, Level::PUD, &none);
+        assert_eq!(third.sets.len(), 2);
+        assert!(third.sets.iter().all(|set| set.emptied.is_infinite()), "{third:?}");
+        let without = Config { tick: None, ..config };
+        assert!(kernel_entries(&without, Level::P4D).is_empty());
+    }
+}
