@@ -65,6 +65,7 @@ mod flushes;
 mod hash;
 mod hits;
 mod ledger;
+mod lru;
 mod machine;
 mod moves;
 mod piece;

@@ -4,19 +4,22 @@
 //! ([`crate::config::Tick`]). It flushes nothing: an entry of the target goes when the ways of its
 //! set are needed. Where the kernel's entries alone fill a set, each tick empties it.
 
+use std::time::Duration;
+
 use tierscope_core::Level;
 
 use super::config::Config;
+use super::lru::Lru;
 use super::residency::{Group, alike, characteristic_time};
 use super::sums::Sums;
 
 /// One set.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Set {
     /// Seconds that it holds an entry since its last use.
     pub(super) held: f64,
-    /// Seconds between two times at which it holds nothing of the target's; infinite for never.
-    pub(super) emptied: f64,
+    /// What it misses.
+    pub(super) lru: Lru,
 }
 
 /// The cache of a level, on each core alike.
@@ -38,19 +41,22 @@ impl Upper {
         let count = u64::from((entries / ways).max(1));
         let used = uses.entries(level);
         let kernel = kernel_entries(config, level);
-        let period = config.tick.map_or(f64::INFINITY, |tick| tick.as_secs_f64());
+        let seconds = |every: Option<Duration>| every.map_or(f64::INFINITY, |t| t.as_secs_f64());
+        let times = (seconds(config.tick), seconds(config.flush));
         let set = |set: u64| {
-            let own = kernel.iter().filter(|entry| *entry % count == set).count() as f64;
+            let own = kernel.iter().filter(|entry| *entry % count == set).count();
             let cores = f64::from(config.cores);
             let targets = used.iter().map(|(first, entries, rate)| {
                 let before = |entry: u64| (entry + count - 1 - set) / count;
                 let here = before(first + entries) - before(*first);
                 Group { count: here as f64, rate: rate / cores }
             });
-            let groups = alike(targets.chain([Group { count: own, rate: 1.0 / period }]));
+            let targets = alike(targets);
+            let ticks = Group { count: own as f64, rate: 1.0 / times.0 };
+            let groups = alike(targets.iter().copied().chain([ticks]));
             Set {
                 held: characteristic_time(&groups, f64::from(ways)),
-                emptied: if own >= f64::from(ways) { period } else { f64::INFINITY },
+                lru: Lru::new(&targets, ways, own, times),
             }
         };
         Self { sets: (0..count).map(set).collect() }
@@ -100,10 +106,12 @@ mod tests {
         assert_eq!(counts, [2, 3, 4]);
         let none = Sums::of(&[], |_| 0.0);
         let top = Upper::new(&config, Level::P4D, &none);
-        assert_eq!(top.set(0, Level::P4D).unwrap().emptied, 0.004);
+        // At a thousand uses a second one in four is the first after a tick: 1 - exp(-4) of 250.
+        let missed = top.set(0, Level::P4D).unwrap().lru.missed(1000.0, false);
+        assert!((missed - 0.245).abs() < 0.01, "{missed}");
         let third = Upper::new(&config, Level::PUD, &none);
         assert_eq!(third.sets.len(), 2);
-        assert!(third.sets.iter().all(|set| set.emptied.is_infinite()), "{third:?}");
+        assert!(third.sets.iter().all(|set| set.lru.missed(1000.0, false) < 1e-9));
         let without = Config { tick: None, ..config };
         assert!(kernel_entries(&without, Level::P4D).is_empty());
     }

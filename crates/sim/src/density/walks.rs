@@ -144,10 +144,8 @@ impl Residency {
     }
 
     /// Of the walks that come to the cache of a level for an entry, the share that it does not answer.
-    pub(super) fn missed(&self, at: u64, level: Level, flush: f64) -> f64 {
-        let Some((uses, cache)) = self.cache(level) else { return 1.0 };
-        let Some(set) = cache.set(at, level) else { return 1.0 };
-        seen(uses.through(at, level) / self.cores, set.held, flush.min(set.emptied))
+    pub(super) fn missed(&self, at: u64, level: Level, flushed: bool) -> f64 {
+        self.visited(at, level, 1.0, flushed)
     }
 
     /// Seconds since the last walk through the entry at an address after which no cache holds it, nor
@@ -168,7 +166,6 @@ impl Residency {
         let mut loads = [0.0; 6];
         let mut below = 1.0;
         loads[usize::from(self.leaf.number())] = below;
-        let flush = if forgets { self.flush } else { f64::INFINITY };
         for level in self.above().take(self.upper.len()) {
             let middle = range.start + range.bytes() / 2;
             let bytes = level.entry_bytes();
@@ -178,13 +175,13 @@ impl Residency {
                 // Of a visit it counts whether the entry is loaded at all, wherever in it.
                 Some(_) if let (Some(visit), false) = (visit, forgets) => {
                     let walks = (bytes.min(*visit) / page_bytes(self.leaf)).max(1);
-                    self.visited(middle, level, walks as f64).min(below)
+                    self.visited(middle, level, walks as f64, false).min(below)
                 }
                 // A sweep turns to the next entry when it is through with one.
                 Some(_) => {
                     (density.every.max(page_bytes(self.leaf)) as f64 / bytes as f64).min(below)
                 }
-                None => below * self.missed(middle, level, flush),
+                None => below * self.missed(middle, level, forgets),
             };
             loads[usize::from(level.number())] = below;
         }
@@ -192,9 +189,9 @@ impl Residency {
     }
 
     /// As [`Residency::missed`], of visits that come to the entry for so many pages in a row.
-    fn visited(&self, at: u64, level: Level, walks: f64) -> f64 {
+    fn visited(&self, at: u64, level: Level, walks: f64, flushed: bool) -> f64 {
         let Some((uses, cache)) = self.cache(level) else { return 1.0 };
         let Some(set) = cache.set(at, level) else { return 1.0 };
-        seen(uses.through(at, level) / walks / self.cores, set.held, set.emptied)
+        set.lru.missed(uses.through(at, level) / walks / self.cores, flushed)
     }
 }

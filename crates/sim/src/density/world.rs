@@ -282,7 +282,7 @@ impl World {
     /// Whether a walk within a time finds that the caches dropped the entry since the walk before.
     fn reloaded(&mut self, entry: Range, level: Level, (from, to): (u64, u64)) -> bool {
         self.profiles((from, to), |profile, times| {
-            let missed = profile.residency.missed(entry.start, level, f64::INFINITY);
+            let missed = profile.residency.missed(entry.start, level, false);
             if missed <= HARDLY {
                 return ControlFlow::Continue(());
             }

@@ -53,6 +53,9 @@ impl Cell {
     }
 }
 
+/// Rounds: fewer where shares are means over many entries anyway.
+const ROUNDS: u32 = 24;
+
 /// Shares of young entries: by range (hot, cold), level and time after the clear.
 type Shares = [[[f64; 4]; 3]; 2];
 
@@ -171,7 +174,7 @@ const INSTRUMENTS: [(&str, &str); 3] =
 fn grid_of_shares() {
     let differ = cells()
         .iter()
-        .map(|cell| shares_of(cell, 8))
+        .map(|cell| shares_of(cell, ROUNDS))
         .fold([0.0; 3], |a, b| std::array::from_fn(|level| f64::max(a[level], b[level])));
     println!("greatest difference by level: {differ:.3?}");
 }
