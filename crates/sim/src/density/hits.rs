@@ -223,6 +223,9 @@ impl Caches {
         let mut upper = [0.0; 2];
         for level in (each.leaf.number() + 1..=5).filter_map(Level::new) {
             let reads = each.loads[usize::from(level.number())];
+            if reads == 0.0 {
+                continue;
+            }
             upper[0] += reads;
             upper[1] += reads * (1.0 - self.last(each.entries(level).rate, false));
         }

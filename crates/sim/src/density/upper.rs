@@ -20,6 +20,8 @@ pub(super) struct Set {
     pub(super) held: f64,
     /// What it misses.
     pub(super) lru: Lru,
+    /// Each tick of the kernel fills all its ways.
+    pub(super) emptied: bool,
 }
 
 /// The cache of a level, on each core alike.
@@ -57,6 +59,7 @@ impl Upper {
             Set {
                 held: characteristic_time(&groups, f64::from(ways)),
                 lru: Lru::new(&targets, ways, own, times),
+                emptied: own >= ways as usize,
             }
         };
         Self { sets: (0..count).map(set).collect() }

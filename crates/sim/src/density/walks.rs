@@ -148,6 +148,12 @@ impl Residency {
         self.visited(at, level, 1.0, flushed)
     }
 
+    /// Whether each tick of the kernel empties the set that an entry of a level would be in.
+    pub(super) fn is_emptied(&self, at: u64, level: Level) -> bool {
+        let set = self.cache(level).and_then(|(_, cache)| cache.set(at, level));
+        set.is_some_and(|set| set.emptied)
+    }
+
     /// Seconds since the last walk through the entry at an address after which no cache holds it, nor
     /// any below it.
     pub(super) fn held(&self, at: u64, level: Level) -> f64 {

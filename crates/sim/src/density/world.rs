@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    Backing, Error, ErrorKind, Level, Mapping, Mappings, Range, RangeSet, Result, Space, SpaceId,
-    Time,
+    Backing, Error, ErrorKind, Level, Mapping, Mappings, PAGE_SIZE, Range, RangeSet, Result, Space,
+    SpaceId, Time,
 };
 use tierscope_workloads::description::Pattern;
 use tierscope_workloads::{Segment, Workload};
@@ -276,13 +276,62 @@ impl World {
             return self.any(entry, hidden, Kind::Walks, |_| true)
                 || !filled && self.any(entry, hidden, Kind::Hits, |_| true);
         }
-        self.reloaded(entry, level, hidden)
+        self.reloaded(entry, level, hidden) || self.refilled(entry, level, hidden)
     }
 
-    /// Whether a walk within a time finds that the caches dropped the entry since the walk before.
-    fn reloaded(&mut self, entry: Range, level: Level, (from, to): (u64, u64)) -> bool {
-        self.profiles((from, to), |profile, times| {
+    /// Whether an access that the TLBs would answer walks within a time, as the first to its page since
+    /// all was forgotten, and finds that the caches above dropped the entry.
+    fn refilled(&mut self, entry: Range, level: Level, (from, to): (u64, u64)) -> bool {
+        let forgot = self.forgot_before(from);
+        let size = self.config.leaf().entry_bytes();
+        let mut first = Vec::new();
+        let _ = self.profiles((from, to), |profile, times| {
             let missed = profile.residency.missed(entry.start, level, false);
+            for strand in profile.overlapping(entry) {
+                let share = strand.loads(level, missed);
+                let all_in = strand.turns(size) * (from - forgot) as f64 / 1e9 > FILLED;
+                let hits = strand.hits.as_ref().filter(|_| share > HARDLY && !all_in);
+                let Some(hits) = hits else { continue };
+                let _ = hits.points((entry.start, entry.end), times, |point| {
+                    if unit(point) < share {
+                        first.push((point.at & !(size - 1), point.time));
+                    }
+                    ControlFlow::Continue(())
+                });
+            }
+            ControlFlow::Continue(())
+        });
+        let page = |at: u64| Range::new(SPACE, at, at + size);
+        first.into_iter().any(|(at, time)| !self.any_at_all(page(at), (forgot, time)))
+    }
+
+    /// Whether a walk within a time finds that the caches dropped the entry since the walk before. A
+    /// set that each tick empties has done so for the first walk after a tick.
+    fn reloaded(&mut self, entry: Range, level: Level, (from, to): (u64, u64)) -> bool {
+        if !self.profile_at(from).residency.is_emptied(entry.start, level) {
+            return self.walked_up(entry, level, (from, to), false);
+        }
+        let tick = self.config.tick.map_or(u64::MAX, nanos);
+        let (last, next) = (from / tick * tick, (from / tick + 1).saturating_mul(tick));
+        self.walked_up(entry, level, (next, to), true)
+            || !self.walked_up(entry, level, (last, from), true)
+                && self.walked_up(entry, level, (from, to.min(next)), true)
+    }
+
+    /// Whether a walk within a time comes to the cache of a level, for an entry, and misses it, or
+    /// misses it surely.
+    fn walked_up(
+        &mut self,
+        entry: Range,
+        level: Level,
+        (from, to): (u64, u64),
+        surely: bool,
+    ) -> bool {
+        self.profiles((from, to), |profile, times| {
+            let missed = match surely {
+                true => 1.0,
+                false => profile.residency.missed(entry.start, level, false),
+            };
             if missed <= HARDLY {
                 return ControlFlow::Continue(());
             }
@@ -362,6 +411,9 @@ impl World {
     }
 }
 
+/// Accesses to a page expected since a flush from which on it was surely accessed.
+const FILLED: f64 = 16.0;
+
 /// Caches that drop an entry less often than once in so many uses keep it.
 const HARDLY: f64 = 1e-9;
 
@@ -410,6 +462,12 @@ impl Strand {
     fn loads(&self, level: Level, missed: f64) -> f64 {
         let number = usize::from(level.number());
         if self.sweeps { self.loads[number] } else { self.loads[number - 1] * missed }
+    }
+
+    /// Accesses a second to a page of so many bytes, at least.
+    fn turns(&self, bytes: u64) -> f64 {
+        let rate: f64 = self.pieces().map(|piece| piece.rate).sum();
+        rate * (bytes.min(self.range.bytes()) / PAGE_SIZE).max(1) as f64
     }
 
     /// Visits the accesses within `times` that may load the entries of a level they lie in, and says
