@@ -71,6 +71,11 @@ impl Upper {
         (sets > 0).then(|| &self.sets[((at >> level.shift()) % sets) as usize])
     }
 
+    /// How many sets it has.
+    pub(super) fn sets(&self) -> u64 {
+        self.sets.len() as u64
+    }
+
     /// Seconds for which any of its sets holds an entry.
     pub(super) fn longest(&self) -> f64 {
         self.sets.iter().map(|set| set.held).fold(0.0, f64::max)

@@ -4,7 +4,7 @@
 //! of a level only if those below missed. So what uses a level's cache are the walks that missed all
 //! below it, and the share of walks that load an entry is a product over the levels.
 
-use tierscope_core::{Level, PAGE_SIZE};
+use tierscope_core::{Level, PAGE_SIZE, Range};
 
 use super::config::Config;
 use super::hits::Use;
@@ -12,6 +12,9 @@ use super::profile::{Placed, pages};
 use super::residency::{Group, alike, characteristic_time, seen};
 use super::sums::Sums;
 use super::upper::Upper;
+
+/// Sets of a cache over which a mean is taken, at most.
+const SETS: u64 = 8;
 
 /// Characteristic times of the TLBs and of the paging-structure caches in a segment.
 #[derive(Clone, Debug)]
@@ -165,7 +168,7 @@ impl Residency {
         set.map_or(held, |set| held.max(set.held))
     }
 
-    /// Share of the walks of a density that load the entry of each level. Told for the middle of its
+    /// Share of the walks of a density that load the entry of each level, around the middle of its
     /// range; with those that come first after all was forgotten, or without.
     pub(super) fn loads(&self, placed: &Placed, forgets: bool) -> [f64; 6] {
         let Placed { density, range, visit } = placed;
@@ -187,11 +190,21 @@ impl Residency {
                 Some(_) => {
                     (density.every.max(page_bytes(self.leaf)) as f64 / bytes as f64).min(below)
                 }
-                None => below * self.missed(middle, level, forgets),
+                None => below * self.missed_within(range, level, forgets),
             };
             loads[usize::from(level.number())] = below;
         }
         loads
+    }
+
+    /// As [`Residency::missed`], for the middle of a range; the mean over the sets if it has entries in
+    /// several.
+    fn missed_within(&self, range: &Range, level: Level, flushed: bool) -> f64 {
+        let middle = range.start + range.bytes() / 2;
+        let sets = self.cache(level).map_or(1, |(_, cache)| cache.sets());
+        let sets = sets.min(range.bytes() >> level.shift()).clamp(1, SETS);
+        let missed = |set: u64| self.missed(middle + (set << level.shift()), level, flushed);
+        (0..sets).map(missed).sum::<f64>() / sets as f64
     }
 
     /// As [`Residency::missed`], of visits that come to the entry for so many pages in a row.
