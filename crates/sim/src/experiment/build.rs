@@ -222,7 +222,7 @@ impl File {
         let mut config = Config::of(&setup.hardware, setup.costs.clone());
         let density = &self.simulation.density;
         config.seed = self.seed();
-        config.flush = setup.flush;
+        (config.flush, config.tick) = (setup.flush, setup.tick);
         (config.watermark_scale, config.min_free_kib) = (setup.watermark_scale, setup.min_free_kib);
         config.cores = processes.iter().map(|p| p.threads).sum::<u32>();
         config.rate = density.rate.or(config.rate);

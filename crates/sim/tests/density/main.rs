@@ -11,6 +11,7 @@ mod swap;
 use std::time::Duration;
 
 use tierscope_conformance::access_bits::{self, Touchable};
+use tierscope_conformance::residency;
 use tierscope_core::{
     AccessBits, AccessedSet, Addr, CpuTime, Level, Mappings, Missing, Ports, Range, Result,
     ScanMode, SpaceId, Target, Time, Wake,
@@ -28,7 +29,8 @@ const SECOND: u64 = 1_000_000_000;
 /// Telescope's platform; a flush each 5 ms, as in the lab.
 fn config() -> Config {
     let hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
-    Config::of(&hardware, Costs::ready_made("linux").unwrap())
+    let flush = Some(Duration::from_millis(5));
+    Config { flush, ..Config::of(&hardware, Costs::ready_made("linux").unwrap()) }
 }
 
 /// The same with so many TiB: for footprints that nobody's machine holds.
@@ -106,6 +108,25 @@ fn accessed_bits_conform() {
         let quiet = Range::new(whole.space, whole.start + 32 * MIB, whole.start + 40 * MIB);
         access_bits::conforms(&mut Touched(machine), quiet);
     }
+}
+
+#[test]
+fn a_resident_page_is_hidden_until_a_flush() {
+    let spec = "needle:space=64MiB,hot=4KiB,at=0B,rate=100000";
+    let mut machine = machine(Config { flush: None, ..config() }, spec);
+    let whole = area(&mut machine);
+    let (hot, idle) = (whole.at(0), whole.at(32 * MIB));
+    residency::a_flush_uncovers_a_resident_page(&mut machine, hot, idle, true);
+}
+
+// 2 MiB take 9 of 10 accesses, and stay in the TLBs; 16,384 pages take 100,000 a second alike.
+#[test]
+fn background_is_seen_next_to_a_hot_set() {
+    let spec = "contiguous:space=64MiB,hot=2MiB,at=0B,share=0.9,rate=1000000";
+    let mut machine = machine(Config { flush: None, ..config() }, spec);
+    let whole = area(&mut machine);
+    let cold = Range { start: whole.start + 2 * MIB, ..whole };
+    residency::background_sets_leaves_at_its_rate(&mut machine, cold, 100_000.0 / 16_384.0);
 }
 
 #[test]
