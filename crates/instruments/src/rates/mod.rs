@@ -50,6 +50,8 @@ use tally::Tally;
 const MAX_AREAS: usize = 4096;
 /// Least time between two flushes: refilling 1536 translations at 30 ns is 46 us of each CPU, 0.23 %.
 const FLUSH_EVERY: Duration = Duration::from_millis(15);
+/// Flushes are remembered for so long.
+const OLDEST_FLUSH: Duration = Duration::from_secs(100);
 /// Times from clear to look below which it matters when within a beat a table is opened, in nanoseconds.
 const SHORT: u64 = 10_000_000;
 /// Shortest and longest time from a clear to a look, in seconds.
@@ -58,6 +60,8 @@ const DISTANCES: (f32, f32) = (150e-6, 0.5);
 const SHORTEST_ABOVE: f32 = 30e-6;
 /// Time from a clear to a look before rates are known, in seconds.
 const FIRST_DISTANCE: f32 = 0.02;
+/// Times from clear to look below which a visit is one look, in seconds: half a beat, as beats are by default.
+const SHORTEST_REPEATED: f32 = 0.01;
 /// Expected accesses from clear to look of an entry of the mean rate, in search of hot ones.
 const SEARCH: f32 = 0.1;
 /// Likewise of an entry that is as busy as those of its table are in the mean, where level 3 tells that.
@@ -215,8 +219,8 @@ pub struct Rates {
     rng: Rng,
     upper_turn: usize,
     round: Round,
-    last_flush: Option<Time>,
-    flushes: u64,
+    /// When translations were flushed, ascending, as far back as looks reach.
+    flushed: VecDeque<Time>,
     can_flush: bool,
     chain: Chain,
     set: AccessedSet,
@@ -302,8 +306,7 @@ impl Rates {
             rng: Rng::seeded(config.seed),
             upper_turn: 0,
             round: Round::default(),
-            last_flush: None,
-            flushes: 0,
+            flushed: VecDeque::new(),
             can_flush: config.flush,
             chain: Chain::default(),
             set: AccessedSet::default(),
@@ -374,11 +377,42 @@ impl Rates {
         Ok((began + ended.since(began) / 2, young))
     }
 
+    /// When a table's bits were cleared last, if what was accessed since then was seen: translations that
+    /// stayed in TLBs were flushed soon after, as far as they can be.
+    fn seen_since(&mut self, visit: Visit, now: Time) -> Option<Time> {
+        let cleared = self.table(visit.level, visit.key)?.cleared?;
+        if !self.can_flush {
+            return Some(cleared);
+        }
+        let next = self.flushed.partition_point(|flush| *flush < cleared);
+        let flush = self.flushed.get(next)?;
+        (flush.since(cleared) <= now.since(cleared) / 4).then_some(cleared)
+    }
+
+    /// Clears once more what was cleared too long ago for the time until its look, just before the flush.
+    fn clear_again(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        for index in 0..self.cleared.len() {
+            let visit = self.cleared[index];
+            let Some(cleared) = self.table(visit.level, visit.key).and_then(|t| t.cleared) else {
+                continue;
+            };
+            if ports.now().since(cleared).as_nanos() as u64 > visit.distance / 4 {
+                let (at, young) = self.scan(ports, visit.level, visit.key)?;
+                let since = self.seen_since(visit, at);
+                if let Some(table) = self.table(visit.level, visit.key) {
+                    table.look(since, at, young, false);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Clears a table; its looks follow after the next flush.
     fn open(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<()> {
         let (at, young) = self.scan(ports, visit.level, visit.key)?;
+        let since = self.seen_since(visit, at);
         let Some(table) = self.table(visit.level, visit.key) else { return Ok(()) };
-        table.look(at, young, false);
+        table.look(since, at, young, false);
         self.cleared.push(visit);
         Ok(())
     }
@@ -389,8 +423,9 @@ impl Rates {
             return Ok(());
         }
         let (at, young) = self.scan(ports, visit.level, visit.key)?;
+        let since = self.seen_since(visit, at);
         let Some(table) = self.table(visit.level, visit.key) else { return Ok(()) };
-        table.look(at, young, true);
+        table.look(since, at, young, true);
         visit.looks -= 1;
         if visit.looks > 0 {
             if visit.work == Work::Hint {
@@ -601,7 +636,7 @@ impl Rates {
             Level::PMD => self.distance(key, work),
             _ => self.distance_above(key),
         };
-        let looks = if level == Level::PUD || distance < 0.005 { 1 } else { 3 };
+        let looks = if level == Level::PUD || distance < SHORTEST_REPEATED { 1 } else { 3 };
         // The last look comes sooner, by a different factor from visit to visit: whatever the rate of hot
         // entries, some look leaves some of them old.
         self.ladder = (self.ladder + 1) % LADDER.len();
@@ -771,20 +806,24 @@ impl Rates {
             return Ok(());
         }
         if self.can_flush {
-            if self.last_flush.is_some_and(|last| now.since(last) < FLUSH_EVERY) {
+            if self.flushed.back().is_some_and(|last| now.since(*last) < FLUSH_EVERY) {
                 return Ok(());
             }
+            self.clear_again(ports)?;
+            let now = ports.now();
             match ports.access_bits()?.flush() {
-                Ok(_) => self.flushes += 1,
+                Ok(_) => self.flushed.push_back(now),
                 Err(error) if error.kind() == ErrorKind::Missing => self.can_flush = false,
                 Err(error) => return Err(error),
             }
-            self.last_flush = Some(now);
+            while self.flushed.front().is_some_and(|first| now.since(*first) > OLDEST_FLUSH) {
+                self.flushed.pop_front();
+            }
         }
         let now = ports.now();
         for visit in std::mem::take(&mut self.cleared) {
             self.number += 1;
-            let at = now + Duration::from_nanos(visit.distance);
+            let at = self.look_at(now, visit.distance);
             self.due.push(Reverse(Due { at, number: self.number, visit }));
         }
         Ok(())
@@ -840,6 +879,17 @@ impl Rates {
                 self.sample.pop_front();
             }
             self.sample.push_back((key, entry));
+        }
+    }
+
+    /// When a look comes that is to follow a clear after some time: at the beginning of a beat, where that is
+    /// close enough, so that the flush of that beat follows at once.
+    fn look_at(&self, now: Time, distance: u64) -> Time {
+        let beat = self.beat().as_nanos() as u64;
+        let beats = (distance + beat / 2) / beat;
+        match beats {
+            0 => now + Duration::from_nanos(distance),
+            _ => self.next_beat + Duration::from_nanos((beats - 1) * beat),
         }
     }
 

@@ -84,11 +84,11 @@ impl Table {
         true
     }
 
-    /// Takes a look at all entries that also cleared them. What was cleared too long ago, or is young
-    /// everywhere though the time was not `chosen`, says too little to be kept.
-    pub(super) fn look(&mut self, at: Time, young: Bits, chosen: bool) {
-        if let Some(cleared) = self.cleared {
-            let seconds = at.since(cleared).as_secs_f32();
+    /// Takes a look at all entries that also cleared them; accesses were seen `since`. What was cleared too
+    /// long ago, or is young everywhere though the time was not `chosen`, says too little to be kept.
+    pub(super) fn look(&mut self, since: Option<Time>, at: Time, young: Bits, chosen: bool) {
+        if let Some(since) = since {
+            let seconds = at.since(since).as_secs_f32();
             let all = super::looks::mask(&self.span);
             let full = young.iter().zip(&all).all(|(young, all)| young & all == *all);
             if seconds <= LONGEST && (chosen || !full) {
