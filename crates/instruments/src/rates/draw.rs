@@ -29,7 +29,7 @@ pub(super) struct Ground<'a> {
 
 impl Ground<'_> {
     /// The regions, which tile the areas; and how many were drawn, and how many were copied as they were.
-    pub(super) fn regions(mut self) -> (Vec<Region>, [usize; 2]) {
+    pub(super) fn regions(self) -> (Vec<Region>, [usize; 2]) {
         let mut canvas = Canvas::default();
         let mut drawn = 0;
         let lower = std::mem::take(self.lower);

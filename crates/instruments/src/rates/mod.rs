@@ -551,7 +551,9 @@ impl Rates {
                 if segment.mean <= 0.0 {
                     continue;
                 }
-                let entry = |at: usize| (table.cover(&(at..at + 1)).space, table.cover(&(at..at + 1)).start);
+                let entry = |at: usize| {
+                    (table.cover(&(at..at + 1)).space, table.cover(&(at..at + 1)).start)
+                };
                 let before = total;
                 total += f64::from(rate) * segment.entries.len() as f64;
                 while next * step < total && chosen.len() < LEAF_SAMPLES {
@@ -574,7 +576,9 @@ impl Rates {
         self.wanted.extend(busy.into_iter().map(|(key, rate)| (key, rate, false)));
         while self.leaves.len() > MOST_LEAVES {
             let oldest = self.leaves.iter().filter(|(_, table)| !table.busy);
-            let Some(key) = oldest.min_by_key(|(_, table)| table.seen).map(|(key, _)| *key) else { break };
+            let Some(key) = oldest.min_by_key(|(_, table)| table.seen).map(|(key, _)| *key) else {
+                break;
+            };
             self.leaves.remove(&key);
         }
     }
@@ -612,7 +616,8 @@ impl Rates {
     fn distance_above(&self, key: Key) -> f32 {
         let at = self.upper.binary_search_by_key(&key, Table::key);
         let visits = at.map_or(0, |at| self.upper[at].visits);
-        let longest = if self.tally.above() > 0.0 { 1.0 / self.tally.above() } else { FIRST_DISTANCE };
+        let longest =
+            if self.tally.above() > 0.0 { 1.0 / self.tally.above() } else { FIRST_DISTANCE };
         let longest = longest.clamp(SHORTEST_ABOVE, FIRST_DISTANCE);
         let rungs = ((longest / SHORTEST_ABOVE).ln() / RUNG.ln()) as u32 + 1;
         SHORTEST_ABOVE * RUNG.powi((visits % rungs) as i32)
@@ -658,7 +663,15 @@ impl Rates {
         let distance = (distance * 1e9) as u64;
         self.ladder = (self.ladder + 1) % LADDER.len();
         let last_distance = (distance / (2 * LADDER[self.ladder])).max((DISTANCES.0 * 1e9) as u64);
-        Some(Visit { level: Level::PTE, key, work: Work::Leaves, distance, last_distance, looks: 2, sampled })
+        Some(Visit {
+            level: Level::PTE,
+            key,
+            work: Work::Leaves,
+            distance,
+            last_distance,
+            looks: 2,
+            sampled,
+        })
     }
 
     fn next_upper(&mut self, now: Time) -> Option<Key> {
@@ -746,20 +759,6 @@ impl Rates {
     fn open_visits(&mut self, ports: &mut dyn Ports, spent: &mut Duration) -> Result<()> {
         let mut visits = self.plan(ports.now());
         visits.sort_by_key(|visit| (Reverse(visit.distance), visit.key));
-        if std::env::var("DBG2").is_ok() {
-            eprintln!(
-                "{} left {} price {:?} hints {} refined {} visits {:?}",
-                ports.now(),
-                self.budget.left(),
-                self.price,
-                self.hints.len(),
-                self.refined.len(),
-                visits
-                    .iter()
-                    .map(|v| (v.work, v.distance / 1000, v.key.1 >> 30))
-                    .collect::<Vec<_>>()
-            );
-        }
         let mut began = None;
         for visit in visits {
             let now = ports.now();
@@ -797,6 +796,11 @@ impl Rates {
         self.budget.spend(cost);
         self.shares.spend(work, cost);
         cost
+    }
+
+    /// Takes what was spent on no visit from the budget: flushes, snapshots.
+    fn pay_rest(&mut self, ports: &dyn Ports, spent: Duration) {
+        self.budget.spend(ports.own_time().saturating_sub(spent));
     }
 
     /// Has translations flushed where visits wait for it, and sets the times of their looks.
@@ -898,17 +902,6 @@ impl Rates {
         self.windows += 1;
         let samples = (self.config.window.as_nanos() / self.config.sampling.as_nanos()) as u32;
         self.tally.count(&self.upper, &self.lower, &self.round, now);
-        if std::env::var("DBG4").is_ok() && self.windows % 25 == 0 {
-            eprintln!("leaves {} wanted {} uneven {:?}", self.leaves.len(), self.wanted.len(), self.tally);
-            eprintln!(
-                "{now} {} tables {} refined {} hints {} d {}",
-                self.shares.show(),
-                self.lower.len(),
-                self.refined.len(),
-                self.hints.len(),
-                self.tally.mean_rate()
-            );
-        }
         self.fit_priors(ports, now);
         if self.windows % 5 == 2 {
             self.want_leaves();
@@ -989,8 +982,7 @@ impl Instrument for Rates {
             snapshot = Some(self.close_window(ports, start));
             self.window_start = snapshot.as_ref().map(|snapshot| snapshot.end);
         }
-        let rest = self.pay(ports, &mut spent, Work::Leaves);
-        self.shares.rest += rest.as_nanos() as f64;
+        self.pay_rest(ports, spent);
         let window_end = self.window_start.unwrap_or(now) + self.config.window;
         let due = self.due.peek().map_or(Time::NEVER, |Reverse(due)| due.at);
         let wake = window_end.min(due).min(self.next_beat);
