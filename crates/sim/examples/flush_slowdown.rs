@@ -19,7 +19,7 @@ use tierscope_workloads::generate::from_spec;
 const MACHINES: [&str; 3] = ["xeon-e5-2620v2", "xeon-gold-6238m", "xeon-gold-6430-cxl"];
 const EVERY_MS: [u64; 3] = [20, 50, 100];
 /// Simulated time that is measured, after a tenth of it to warm up.
-const MEASURED: Duration = Duration::from_secs(2);
+const MEASURED: Duration = Duration::from_millis(500);
 
 fn main() {
     println!("| core | pages | hot set | M accesses/s | 20 ms | 50 ms | 100 ms |");
