@@ -80,7 +80,7 @@ fn run(machine: &mut Machine, time: Duration, flush: Option<Duration>) {
             AccessBits::flush(machine).expect("it can");
         }
         while due <= machine.now() {
-            due = due + flush.unwrap_or(time);
+            due += flush.unwrap_or(time);
         }
     }
 }
