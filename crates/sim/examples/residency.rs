@@ -7,13 +7,19 @@
 //! figure is a mean over rounds; the spread of three repetitions stands behind it. Alone on its core,
 //! or it measures who else runs there.
 //!
+//! With `neighbour` it does so three times in alternation: with nothing on the other CPU but what runs
+//! there anyway, with a thread that computes, and with one that reads all over 256 MiB. If both CPUs
+//! shared a second-level TLB, the last would push out what the first two leave.
+//!
 //! With `capacity` it prints, for the same sets, what the exact machine says with a half and a quarter
 //! of the second-level TLB, and with a random victim in it.
 
 use std::fs;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use tierscope_core::{AccessBits, AccessedSet, Clock, Level, Range, Rng, ScanMode, Time};
 use tierscope_hw::config::Replacement;
 use tierscope_hw::{Machine as Hardware, PageSize};
@@ -33,11 +39,14 @@ type Row = [f64; 4];
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let name = words.iter().find(|word| *word != "capacity");
+    let name = words.iter().find(|word| !["capacity", "neighbour"].contains(&word.as_str()));
     let hardware = Hardware::ready_made(name.map_or("xeon-gold-6430-cxl", |name| name))
         .expect("a ready-made machine");
     if words.iter().any(|word| word == "capacity") {
         return capacity(&hardware);
+    }
+    if words.iter().any(|word| word == "neighbour") {
+        return neighbours();
     }
     println!("{}; model: {}", processor(), hardware.name);
     println!("| set | ms | host | spread | touched | model | host - model |");
@@ -188,6 +197,54 @@ fn scan(machine: &mut Machine, range: &Range, clear: bool) -> f64 {
     let (mode, mut set) = (ScanMode { clear, ..ScanMode::default() }, AccessedSet::default());
     machine.scan(range, Level::PTE, mode, &mut set).expect("it is mapped");
     set.young_count() as f64 / set.entries() as f64
+}
+
+/// What runs on the other CPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Other {
+    Nothing,
+    Computes,
+    Reads,
+}
+
+/// The sets that a TLB might hold, with one neighbour after the other.
+fn neighbours() {
+    println!("| set | neighbour | repetition | 1 ms | 5 ms | 20 ms | 100 ms |");
+    println!("|---|---|---|---|---|---|---|");
+    for mib in [2, 4, 6] {
+        for repetition in 1..=REPEATS {
+            for other in [Other::Nothing, Other::Computes, Other::Reads] {
+                let stop = AtomicBool::new(false);
+                let [a, b, c, d] = std::thread::scope(|scope| {
+                    scope.spawn(|| disturb(other, &stop));
+                    pin(1);
+                    let (row, _) = measure(mib);
+                    stop.store(true, Ordering::Relaxed);
+                    row
+                });
+                println!(
+                    "| {mib} MiB | {other:?} | {repetition} | {a:.2} | {b:.2} | {c:.2} | {d:.2} |"
+                );
+            }
+        }
+    }
+}
+
+fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).expect("there are two CPUs");
+}
+
+fn disturb(other: Other, stop: &AtomicBool) {
+    pin(0);
+    let bytes = vec![1u8; if other == Other::Reads { 256 << 20 } else { PAGE }];
+    let (mut rng, pages) = (Rng::seeded(9), (bytes.len() / PAGE) as u64);
+    while other != Other::Nothing && !stop.load(Ordering::Relaxed) {
+        for _ in 0..1000 {
+            black_box(bytes[rng.below(pages) as usize * PAGE]);
+        }
+    }
 }
 
 /// What the model would say if the core had less of its second-level TLB for itself.

@@ -256,6 +256,11 @@ impl File {
         if let Some(second) = self.process.get(1) {
             return Err((second.span().start, "densities take one process".into()));
         }
+        let of_one_size = processes[0].area_pages.is_empty();
+        if !of_one_size || processes[0].pages == PageSize::G1 {
+            let here = self.process[0].span().start;
+            return Err((here, "densities take pages of 4K or 2M, the same for all areas".into()));
+        }
         let at = self.process[0].get_ref().workload.span().start;
         let workload = processes[0].work.described().ok_or_else(|| {
             (at, "its accesses follow from what it computes: it has no densities".into())

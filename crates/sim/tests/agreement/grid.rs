@@ -185,10 +185,12 @@ fn grid_of_reports() {
     let wanted =
         |cell: &&Cell| cell.rate > 1_000_000 && cell.background != 2 && cell.flush_ms != Some(50);
     for which in INSTRUMENTS {
+        // Where little is hot, the luck of DAMON's first draws decides what it sees.
+        let seeds = if which.0 == "damon" { 6 } else { 1 };
         let differ = cells()
             .iter()
             .filter(wanted)
-            .map(|cell| reports_of(cell, which, 1))
+            .map(|cell| reports_of(cell, which, seeds))
             .fold(0.0, f64::max);
         println!("greatest difference of {}: {differ:.3}", which.0);
     }
