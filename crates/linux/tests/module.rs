@@ -108,6 +108,20 @@ fn a_scan_goes_on_after_interrupts() {
     assert_eq!((again.young, again.present), (0, 5));
 }
 
+// The interval of the fake is 1 ms: a flush that comes too soon waits for a tenth of it at a time.
+#[test]
+fn a_flush_that_comes_too_soon_waits() {
+    let fake = Fake::default();
+    let mut attachment = attached(&fake);
+    fake.0.borrow_mut().flush = vec![libc::EAGAIN, libc::EINTR, libc::EAGAIN];
+    assert_eq!(attachment.flush(), Ok(Some(2)));
+    assert_eq!(fake.0.borrow().flushed, [std::process::id()]);
+    fake.0.borrow_mut().flush = vec![libc::EAGAIN; 100];
+    assert!(attachment.flush().is_err(), "it does not wait for ever");
+    fake.0.borrow_mut().end(std::process::id());
+    assert_eq!(attachment.flush(), Ok(None));
+}
+
 // 98 holds below 10 ns, one below 1280 ns, the longest 4200 ns.
 #[test]
 fn percentiles_of_lock_holds() {
