@@ -30,6 +30,7 @@
 
 #if !TS_PTI_BUILT
 #include <linux/pgtable.h>
+#define X86_CR3_PTI_PCID_USER_BIT	11
 static inline pgd_t *kernel_to_user_pgdp(pgd_t *pgdp)
 {
 	return pgdp;

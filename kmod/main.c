@@ -45,6 +45,7 @@ static long ioctl_info(void __user *user)
 		.hardware_levels = TS_JUDGED_LEVELS,
 		.max_probes = TS_MAX_PROBES,
 		.lock_budget_us = TS_LOCK_BUDGET_US,
+		.flush_interval_us = TS_FLUSH_INTERVAL_US,
 	};
 	size_t fixed = offsetofend(struct tierscope_info, abi);
 	u32 size;
@@ -115,6 +116,18 @@ static long ioctl_scan(struct ts_session *session, void __user *user)
 	return copy_to_user(user, &arg, sizeof(arg)) ? -EFAULT : err;
 }
 
+static long ioctl_flush(struct ts_session *session, void __user *user)
+{
+	struct tierscope_flush arg;
+	int err = fetch(&arg, user, sizeof(arg)) ?: target_alive(session);
+
+	if (!err)
+		err = ts_flush(session, &arg);
+	if (err)
+		return err;
+	return copy_to_user(user, &arg, sizeof(arg)) ? -EFAULT : 0;
+}
+
 static long ioctl_stats(struct ts_session *session, void __user *user)
 {
 	struct tierscope_stats *stats = &session->stats;
@@ -143,10 +156,12 @@ static long call(struct ts_session *session, unsigned int cmd,
 		return ioctl_scan(session, user);
 	case TIERSCOPE_IOC_STATS:
 		return ioctl_stats(session, user);
+	case TIERSCOPE_IOC_FLUSH:
+		return ioctl_flush(session, user);
 	}
 	/* A call of ours with a struct of another size is another ABI's. */
 	if (_IOC_TYPE(cmd) == TIERSCOPE_IOC_MAGIC &&
-	    _IOC_NR(cmd) <= _IOC_NR(TIERSCOPE_IOC_STATS))
+	    _IOC_NR(cmd) <= _IOC_NR(TIERSCOPE_IOC_FLUSH))
 		return -EINVAL;
 	return -ENOTTY;
 }
@@ -196,6 +211,7 @@ static int __init ts_init(void)
 static void __exit ts_exit(void)
 {
 	misc_deregister(&ts_device);
+	ts_flush_drain();
 }
 
 module_init(ts_init);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * tierscope: what the files of the module share. Read tierscope_abi.h first,
- * then walk.c, hold.c, probe.c, scan.c, attach.c, selftest.c and main.c.
+ * then walk.c, hold.c, probe.c, scan.c, flush.c, attach.c, selftest.c and main.c.
  */
 #ifndef TIERSCOPE_H
 #define TIERSCOPE_H
 
+#include <linux/cpumask.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 
@@ -20,6 +21,9 @@
  */
 #define TS_LOCK_BUDGET_US	100
 #define TS_CHECK_ENTRIES	64
+
+/* A flush costs the target an interrupt and walks: 200 a second at most. */
+#define TS_FLUSH_INTERVAL_US	5000
 
 /*
  * ACCESSED is never touched above this level: pgd_bad() in asm/pgtable.h takes a
@@ -42,6 +46,8 @@
  *	(mm_count), never its memory (mm_users): the target dies when it wants to
  * @proven: levels that the self-test has proven, bit (level - 1)
  * @stats: see tierscope_abi.h
+ * @flush_due: before this time (ktime_get_ns()) no flush
+ * @cpus: the CPUs that a flush asks
  * @probes: the chunk of probes being answered
  * @young: the chunk of bitmap being written by a scan
  * @present: likewise
@@ -51,6 +57,8 @@ struct ts_session {
 	struct mm_struct *mm;
 	u32 proven;
 	struct tierscope_stats stats;
+	u64 flush_due;
+	struct cpumask cpus;
 	union {
 		struct tierscope_probe probes[TS_PROBE_CHUNK];
 		struct {
@@ -137,11 +145,13 @@ bool ts_hold_spent(struct ts_hold *hold, unsigned int entries);
 void ts_hold_end(struct ts_hold *hold);
 struct vm_area_struct *ts_hold_vma(struct ts_hold *hold, unsigned long addr);
 
-/* attach.c, selftest.c, probe.c, scan.c: the calls, session->lock held */
+/* attach.c, selftest.c, probe.c, scan.c, flush.c: the calls, session->lock held */
 
 int ts_attach(struct ts_session *session, struct tierscope_attach *arg);
 int ts_selftest(unsigned long addr, u32 *proven);
 int ts_probe(struct ts_session *session, struct tierscope_probes *arg);
 int ts_scan(struct ts_session *session, struct tierscope_scan *arg);
+int ts_flush(struct ts_session *session, struct tierscope_flush *arg);
+void ts_flush_drain(void);	/* no lock needed */
 
 #endif /* TIERSCOPE_H */

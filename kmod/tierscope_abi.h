@@ -12,7 +12,7 @@
  *  - INFO works before ATTACH. Its first two fields never move, so that any
  *    two versions can tell each other apart.
  *  - One file descriptor watches one address space: ATTACH once (EBUSY on the
- *    second), then PROBE, SCAN and STATS. Before ATTACH they fail with ENXIO.
+ *    second), then PROBE, SCAN, FLUSH and STATS. Before ATTACH they fail with ENXIO.
  *  - Every struct begins with its size. Any other size is refused (EINVAL):
  *    nothing is guessed. Reserved fields and unknown flags must be zero.
  *  - After the target exits or executes another program every call but INFO
@@ -22,7 +22,8 @@
  *  - Levels are numbered as in the design: 1 = PTE (4 KiB), 2 = PMD (2 MiB),
  *    3 = PUD (1 GiB), 4 = PGD or P4D (512 GiB), 5 = PGD of 5-level paging.
  *  - Clearing flushes no TLB, as in the kernel's own aging on x86: a translation
- *    that stays cached can be used without setting the bit again.
+ *    that stays cached can be used without setting the bit again. FLUSH drops such
+ *    translations, when it is called and at no other time.
  *
  * Errors
  * ------
@@ -48,6 +49,9 @@
  *  SCAN    EINVAL      bad level; range or cursor not aligned, reversed or beyond
  *                      the user half of the address space
  *          EFAULT      also a bitmap that is not aligned to 8 bytes
+ *  FLUSH   ENXIO       before ATTACH
+ *          ESRCH       the target is gone
+ *          EAGAIN      too soon: @flush_interval_us after the last one have not passed
  *  STATS   ENXIO       before ATTACH
  * PROBE and SCAN fill in their struct on every error of their own (from EOPNOTSUPP
  * on). ATTACH does not, and leaves the descriptor free for another try.
@@ -58,7 +62,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define TIERSCOPE_ABI_VERSION	1
+#define TIERSCOPE_ABI_VERSION	2
 #define TIERSCOPE_DEVICE_NAME	"tierscope"
 #define TIERSCOPE_MAX_LEVELS	5
 
@@ -78,7 +82,7 @@
  * @features: out, TIERSCOPE_FEATURE_*
  * @max_probes: out, largest count of one PROBE
  * @lock_budget_us: out, a lock is dropped at the first check after this time
- * @reserved: zero
+ * @flush_interval_us: out, least time from one FLUSH of a file descriptor to its next
  *
  * A caller of another ABI gets size and abi filled in, then EPROTO.
  */
@@ -90,7 +94,7 @@ struct tierscope_info {
 	__u32 features;
 	__u32 max_probes;
 	__u32 lock_budget_us;
-	__u32 reserved;
+	__u32 flush_interval_us;
 };
 
 /*
@@ -231,6 +235,35 @@ struct tierscope_scan {
 };
 
 /*
+ * struct tierscope_flush - drop the target's translations
+ * @size: in
+ * @cpus: out, CPUs asked to: those that run the target, or ran it last and are idle
+ *
+ * What it does: every CPU that runs the target when FLUSH is called drops the target's
+ * translations from its TLB and paging-structure caches, the user half's under PTI
+ * included. From then on its first access to a page walks to it, and its first walk
+ * beneath an upper entry reads that entry: both set ACCESSED again. A CPU that kept
+ * translations while it runs something else, or nothing, drops them when it comes back
+ * to the target. Nothing of the target's memory or page tables is changed.
+ *
+ * What it does not: wait. The CPUs are interrupted, and FLUSH returns; one that has
+ * interrupts off goes on using its translations until it turns them on. It drops no
+ * translation of other address spaces, but for what the CPU cannot tell apart: without
+ * PCIDs the paging-structure caches of all, and under PTI on a CPU with PCIDs that lacks
+ * INVPCID everything. It does not reach second-level tables (KVM guests of the target)
+ * nor an IOMMU; nor, with AMD's broadcast invalidation (INVLPGB, Linux 6.15), what CPUs
+ * that ran the target earlier have kept.
+ *
+ * What it costs: an interrupt to each of @cpus, the walks that follow, and on each of
+ * them one whole flush more at its next switch to the target or its next flush of a few
+ * pages, whichever comes first.
+ */
+struct tierscope_flush {
+	__u32 size;
+	__u32 cpus;
+};
+
+/*
  * Lock holds are counted in buckets of a quarter of an octave: a hold of t ns,
  * t >= 4, counts in bucket 4 * floor(log2 t) + (the two bits below the highest).
  * Shorter holds count in bucket 0.
@@ -244,6 +277,8 @@ struct tierscope_scan {
  * @probes: out, entries judged by PROBE
  * @scanned: out, entries looked at by SCAN
  * @contended: out, holds cut short because somebody waited for the lock
+ * @flushes: out, FLUSH calls that succeeded
+ * @interrupts: out, interrupts that they sent to other CPUs
  * @hold_ns_max: out, longest single hold of the mmap lock
  * @holds: out, holds of the mmap lock by length
  */
@@ -253,6 +288,8 @@ struct tierscope_stats {
 	__u64 probes;
 	__u64 scanned;
 	__u64 contended;
+	__u64 flushes;
+	__u64 interrupts;
 	__u64 hold_ns_max;
 	__u64 holds[TIERSCOPE_HOLD_BUCKETS];
 };
@@ -266,5 +303,6 @@ struct tierscope_stats {
 #define TIERSCOPE_IOC_PROBE	_IOWR(TIERSCOPE_IOC_MAGIC, 2, struct tierscope_probes)
 #define TIERSCOPE_IOC_SCAN	_IOWR(TIERSCOPE_IOC_MAGIC, 3, struct tierscope_scan)
 #define TIERSCOPE_IOC_STATS	_IOWR(TIERSCOPE_IOC_MAGIC, 4, struct tierscope_stats)
+#define TIERSCOPE_IOC_FLUSH	_IOWR(TIERSCOPE_IOC_MAGIC, 5, struct tierscope_flush)
 
 #endif /* TIERSCOPE_ABI_H */

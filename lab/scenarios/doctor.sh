@@ -38,6 +38,7 @@ insmod /lab/tierscope.ko
 ends 0 tierscope doctor --json
 says module present
 says module-levels present
+says module-flush present
 says module-handback "$([ "$damon" = yes ] && echo present || echo limited)"
 
 sleep 1000 &

@@ -3,7 +3,7 @@
 //! `tests/abi.rs` compiles the header and compares every size, offset and constant.
 
 /// `TIERSCOPE_ABI_VERSION`: what this build speaks.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// `TIERSCOPE_DEVICE_NAME`.
 pub const DEVICE_NAME: &str = "tierscope";
 /// `TIERSCOPE_MAX_LEVELS`.
@@ -34,8 +34,8 @@ pub struct Info {
     pub max_probes: u32,
     /// A lock is dropped at the first check after this time, in µs.
     pub lock_budget_us: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Least time from one FLUSH of a file descriptor to its next, in µs.
+    pub flush_interval_us: u32,
 }
 
 /// `struct tierscope_attach`: bind a file descriptor to an address space.
@@ -171,6 +171,16 @@ pub struct Scan {
     pub lock_ns_max: u64,
 }
 
+/// `struct tierscope_flush`: drop the target's translations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Flush {
+    /// Size of this struct.
+    pub size: u32,
+    /// Out: CPUs asked to.
+    pub cpus: u32,
+}
+
 /// `TIERSCOPE_HOLD_BUCKETS`.
 pub const HOLD_BUCKETS: usize = 128;
 
@@ -188,6 +198,10 @@ pub struct Stats {
     pub scanned: u64,
     /// Holds cut short because somebody waited for the lock.
     pub contended: u64,
+    /// FLUSH calls that succeeded.
+    pub flushes: u64,
+    /// Interrupts that they sent to other CPUs.
+    pub interrupts: u64,
     /// Longest hold of the mmap lock.
     pub hold_ns_max: u64,
     /// Holds of the mmap lock by length, in buckets of a quarter of an octave.
@@ -202,6 +216,8 @@ impl Default for Stats {
             probes: 0,
             scanned: 0,
             contended: 0,
+            flushes: 0,
+            interrupts: 0,
             hold_ns_max: 0,
             holds: [0; HOLD_BUCKETS],
         }
@@ -227,3 +243,5 @@ pub const IOC_PROBE: u32 = request(true, 2, size_of::<Probes>());
 pub const IOC_SCAN: u32 = request(true, 3, size_of::<Scan>());
 /// `TIERSCOPE_IOC_STATS`.
 pub const IOC_STATS: u32 = request(true, 4, size_of::<Stats>());
+/// `TIERSCOPE_IOC_FLUSH`.
+pub const IOC_FLUSH: u32 = request(true, 5, size_of::<Flush>());

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tierscope_core::{
-    AccessBits, AccessedSet, Judged, LeafKind, Level, Probe, ProbeOp, Radix, Range, Result,
-    ScanMode, ScanStats, SpaceId, State,
+    AccessBits, AccessedSet, Flushed, Judged, LeafKind, Level, Probe, ProbeOp, Radix, Range,
+    Result, ScanMode, ScanStats, SpaceId, State,
 };
 
 use crate::abi;
@@ -192,5 +192,19 @@ impl AccessBits for Bits {
             self.lose(range.space);
         }
         Ok(found.unwrap_or_default())
+    }
+
+    /// A CPU that runs several of the spaces counts once for each.
+    fn flush(&mut self) -> Result<Flushed> {
+        let mut flushed = Flushed::default();
+        let mut gone = Vec::new();
+        for (space, attachment) in &mut self.attached {
+            match attachment.flush()? {
+                Some(cpus) => flushed.cpus += cpus,
+                None => gone.push(*space),
+            }
+        }
+        gone.into_iter().for_each(|space| self.lose(space));
+        Ok(flushed)
     }
 }

@@ -19,7 +19,7 @@ pub trait Device {
     fn name(&self) -> String;
 }
 
-/// One open file of the device: the five calls of `kmod/tierscope_abi.h`, with slices for the
+/// One open file of the device: the six calls of `kmod/tierscope_abi.h`, with slices for the
 /// arrays. Implementations fill in addresses and counts; callers fill in the rest.
 pub trait Channel {
     /// INFO.
@@ -41,6 +41,9 @@ pub trait Channel {
         young: &mut [u64],
         present: &mut [u64],
     ) -> io::Result<()>;
+
+    /// FLUSH.
+    fn flush(&mut self, flush: &mut abi::Flush) -> io::Result<()>;
 
     /// STATS.
     fn stats(&mut self, stats: &mut abi::Stats) -> io::Result<()>;
@@ -115,6 +118,11 @@ impl Channel for OpenDevice {
         scan.present = if present.is_empty() { 0 } else { present.as_mut_ptr() as u64 };
         // SAFETY: SCAN takes a Scan; both bitmaps hold the words of its range.
         unsafe { self.call(abi::IOC_SCAN, scan) }
+    }
+
+    fn flush(&mut self, flush: &mut abi::Flush) -> io::Result<()> {
+        // SAFETY: FLUSH takes a Flush without addresses.
+        unsafe { self.call(abi::IOC_FLUSH, flush) }
     }
 
     fn stats(&mut self, stats: &mut abi::Stats) -> io::Result<()> {

@@ -392,6 +392,10 @@ impl Target for LiveMachine {
             target: self.ended_cpu + living,
         }
     }
+
+    fn own_time(&self) -> Duration {
+        duration_of(ClockId::ThreadCPUTime)
+    }
 }
 
 impl Ports for LiveMachine {
@@ -465,6 +469,10 @@ fn boot_ticks() -> u64 {
 
 /// CPU time of all threads of this process.
 fn own_cpu() -> Duration {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
+    duration_of(ClockId::ProcessCPUTime)
+}
+
+fn duration_of(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }

@@ -71,6 +71,12 @@ impl Module {
         Radix { levels: self.info.levels as u8, proven: level_set(self.info.hardware_levels) }
     }
 
+    /// Least time between two flushes of one [`Attachment`].
+    #[must_use]
+    pub fn flush_interval(&self) -> Duration {
+        Duration::from_micros(self.info.flush_interval_us.into())
+    }
+
     /// Attaches to the address space of process `pid`.
     ///
     /// # Errors
@@ -100,7 +106,8 @@ impl Module {
             return Err(refused(&attach_to(pid), &reused));
         }
         let proven = level_set(attach.proven_levels);
-        Ok(Attachment { channel, proven, max_probes: self.info.max_probes.max(1) as usize })
+        let max_probes = self.info.max_probes.max(1) as usize;
+        Ok(Attachment { channel, proven, max_probes, flush_interval: self.flush_interval() })
     }
 }
 
@@ -113,7 +120,13 @@ pub struct Attachment {
     channel: Box<dyn Channel>,
     proven: LevelSet,
     max_probes: usize,
+    flush_interval: Duration,
 }
+
+/// Parts of the interval between flushes in which one that came too soon is tried again …
+const FLUSH_PARTS: u32 = 10;
+/// … and how many of them, at most: a sleep is never too short.
+const FLUSH_TRIES: u32 = FLUSH_PARTS + 2;
 
 impl Attachment {
     /// Levels whose ACCESSED bits the self-test saw set by hardware.
@@ -187,6 +200,33 @@ impl Attachment {
                     return answer
                         .map(|()| Some(scan_stats(&scan)))
                         .map_err(|e| refused("scan", &e));
+                }
+            }
+        }
+    }
+
+    /// Has the CPUs that run the process drop its translations, and waits for none of them; gives
+    /// how many were asked, and `None` if the address space is gone. Too soon after the last flush
+    /// it sleeps until it may: never longer than [`Module::flush_interval`] and a little.
+    ///
+    /// # Errors
+    /// If the module refuses, which it has no reason to.
+    pub fn flush(&mut self) -> Result<Option<u32>> {
+        let mut tries = 0;
+        loop {
+            let mut flush = abi::Flush { size: size_of::<abi::Flush>() as u32, cpus: 0 };
+            let answer = self.channel.flush(&mut flush);
+            match answer.as_ref().map_err(|e| e.raw_os_error()) {
+                Err(Some(libc::EINTR)) => {}
+                Err(Some(libc::ESRCH)) => return Ok(None),
+                Err(Some(libc::EAGAIN)) if tries < FLUSH_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(self.flush_interval / FLUSH_PARTS);
+                }
+                _ => {
+                    return answer
+                        .map(|()| Some(flush.cpus))
+                        .map_err(|e| refused("flush translations", &e));
                 }
             }
         }

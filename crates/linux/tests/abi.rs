@@ -32,7 +32,16 @@ fn rust_layout() -> Layout {
         out,
         "tierscope_info",
         abi::Info,
-        [size, abi, levels, hardware_levels, features, max_probes, lock_budget_us, reserved,]
+        [
+            size,
+            abi,
+            levels,
+            hardware_levels,
+            features,
+            max_probes,
+            lock_budget_us,
+            flush_interval_us,
+        ]
     );
     layout!(out, "tierscope_attach", abi::Attach, [size, pid, selftest_addr, flags, proven_levels]);
     layout!(out, "tierscope_probe", abi::Probe, [addr, level, op, state, reached, kind, reserved]);
@@ -66,11 +75,12 @@ fn rust_layout() -> Layout {
             lock_ns_max,
         ]
     );
+    layout!(out, "tierscope_flush", abi::Flush, [size, cpus]);
     layout!(
         out,
         "tierscope_stats",
         abi::Stats,
-        [size, reserved, probes, scanned, contended, hold_ns_max, holds,]
+        [size, reserved, probes, scanned, contended, flushes, interrupts, hold_ns_max, holds,]
     );
     constants!(
         out,
@@ -104,6 +114,7 @@ fn rust_layout() -> Layout {
             IOC_PROBE,
             IOC_SCAN,
             IOC_STATS,
+            IOC_FLUSH,
         ]
     );
     out

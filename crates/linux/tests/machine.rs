@@ -132,6 +132,46 @@ fn another_program_is_another_space() {
 }
 
 #[test]
+fn a_flush_reaches_every_space_and_skips_those_gone() {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg("exec 3<&0; cat <&3 & echo born; wait");
+    let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut said, &mut String::new()).unwrap();
+    let fake = Fake::default();
+    let selection = Selection::Process { pid: child.id(), children: true };
+    let mut machine = LiveMachine::open(&selection, fake.module()).unwrap();
+    let pids: Vec<u32> = machine.pids().iter().map(|(_, pid)| *pid).collect();
+    assert_eq!(pids.len(), 2);
+
+    assert_eq!(machine.access_bits().unwrap().flush().unwrap().cpus, 4);
+    assert_eq!(fake.0.borrow().flushed, pids);
+    fake.0.borrow_mut().end(pids[0]);
+    assert_eq!(machine.access_bits().unwrap().flush().unwrap().cpus, 2);
+    assert_eq!(fake.0.borrow().flushed[2..], pids[1..]);
+    assert_eq!(machine.wait(Time::NEVER), Wake::TargetChanged);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+// Another thread's work is the process's, and not this thread's.
+#[test]
+fn own_time_is_that_of_the_calling_thread() {
+    let idle = Idle::start();
+    let machine = watch(idle.pid(), &Fake::default());
+    let (own, all) = (machine.own_time(), machine.cpu_time().profiler);
+    let spin = || {
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_millis(50) {}
+    };
+    std::thread::spawn(spin).join().unwrap();
+    let spent = machine.cpu_time().profiler - all;
+    assert!(machine.own_time() - own < spent / 2, "{spent:?}");
+    spin();
+    assert!(machine.own_time() > own);
+}
+
+#[test]
 fn a_signal_stops() {
     let idle = Idle::start();
     let mut machine = watch(idle.pid(), &Fake::default());

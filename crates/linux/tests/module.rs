@@ -32,7 +32,7 @@ fn another_version_is_named_with_both_numbers() {
     let (kind, text) = refusal(|kernel| kernel.abi = 7);
     assert_eq!(kind, ErrorKind::Version);
     assert!(
-        text.contains("version 7") && text.contains("version 1") && text.contains("same release")
+        text.contains("version 7") && text.contains("version 2") && text.contains("same release")
     );
 }
 
@@ -106,6 +106,20 @@ fn a_scan_goes_on_after_interrupts() {
     assert_eq!(set.range, Range::new(SpaceId(9), 0, 200 << 12));
     let again = attachment.scan(&range, Level::PTE, mode, &mut set).unwrap().unwrap();
     assert_eq!((again.young, again.present), (0, 5));
+}
+
+// The interval of the fake is 1 ms: a flush that comes too soon waits for a tenth of it at a time.
+#[test]
+fn a_flush_that_comes_too_soon_waits() {
+    let fake = Fake::default();
+    let mut attachment = attached(&fake);
+    fake.0.borrow_mut().flush = vec![libc::EAGAIN, libc::EINTR, libc::EAGAIN];
+    assert_eq!(attachment.flush(), Ok(Some(2)));
+    assert_eq!(fake.0.borrow().flushed, [std::process::id()]);
+    fake.0.borrow_mut().flush = vec![libc::EAGAIN; 100];
+    assert!(attachment.flush().is_err(), "it does not wait for ever");
+    fake.0.borrow_mut().end(std::process::id());
+    assert_eq!(attachment.flush(), Ok(None));
 }
 
 // 98 holds below 10 ns, one below 1280 ns, the longest 4200 ns.

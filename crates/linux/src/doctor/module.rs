@@ -7,11 +7,12 @@ use crate::abi::{FEATURE_HANDBACK, FEATURE_LA57, FEATURE_PTI};
 
 const GROUP: &str = "recording";
 
-pub(super) fn checks() -> [Check<()>; 4] {
+pub(super) fn checks() -> [Check<()>; 5] {
     let group = GROUP;
     [
         Check { id: "module", group, title: "kernel module", look: module },
         Check { id: "module-levels", group, title: "ACCESSED bits proven", look: levels },
+        Check { id: "module-flush", group, title: "translations flushed", look: flush },
         Check { id: "module-handback", group, title: "young pages handed back", look: handback },
         Check { id: "module-signing", group, title: "unsigned modules", look: signing },
     ]
@@ -58,6 +59,20 @@ fn levels(scene: &Scene, (): &()) -> Finding {
         format!("{found} only: the upper levels do not tell here"),
         "use `--instrument scan` or `damon`; Telescope needs the upper levels",
     )
+}
+
+fn flush(scene: &Scene, (): &()) -> Finding {
+    match scene.system.module() {
+        Ok(facts) if facts.info.flush_interval_us > 0 => Finding::present(format!(
+            "on request, at most every {} ms; `--no-flush` goes without",
+            f64::from(facts.info.flush_interval_us) / 1e3
+        )),
+        Ok(_) => Finding::limited(
+            "the module has no means to on this machine",
+            "what TLBs hold cannot be judged: pages in use may read as idle",
+        ),
+        Err(_) => Finding::unknown("only the module can tell"),
+    }
 }
 
 fn handback(scene: &Scene, (): &()) -> Finding {
@@ -111,7 +126,7 @@ mod tests {
 
     fn with_module(proven: u8, features: u32) -> Tree {
         let mut tree = Tree::new(&[]);
-        let info = Info { abi: 1, levels: 4, features, ..Info::default() };
+        let info = Info { abi: 2, levels: 4, features, flush_interval_us: 5000, ..Info::default() };
         tree.system.module = Some(ModuleFacts { info, proven: LevelSet::from_bits(proven) });
         tree
     }
@@ -121,13 +136,22 @@ mod tests {
         let tree = with_module(0b1111, FEATURE_PTI | FEATURE_HANDBACK);
         let (verdict, said) = tree.machine("module");
         assert_eq!(verdict, Verdict::Present);
-        assert!(said.contains("ABI 1, 4 levels, page-table isolation"), "{said}");
+        assert!(said.contains("ABI 2, 4 levels, page-table isolation"), "{said}");
         assert!(tree.machine("module-levels").1.contains("levels 4 3 2 1"));
         assert_eq!(tree.machine("module-handback").0, Verdict::Present);
+        let (verdict, said) = tree.machine("module-flush");
+        assert!(verdict == Verdict::Present && said.contains("every 5 ms"), "{said}");
         let leaf_only = with_module(0b0001, 0);
         assert_eq!(leaf_only.machine("module-levels").0, Verdict::Limited);
         assert_eq!(leaf_only.machine("module-handback").0, Verdict::Limited);
         assert_eq!(with_module(0, 0).machine("module-levels").0, Verdict::Missing);
+    }
+
+    #[test]
+    fn a_module_that_cannot_flush_is_a_limit() {
+        let mut tree = with_module(0b1111, 0);
+        tree.system.module.as_mut().unwrap().info.flush_interval_us = 0;
+        assert_eq!(tree.machine("module-flush").0, Verdict::Limited);
     }
 
     #[test]
@@ -136,6 +160,7 @@ mod tests {
         assert_eq!(verdict, Verdict::Missing);
         assert!(said.contains("insmod"), "{said}");
         assert_eq!(Tree::new(&[]).machine("module-levels").0, Verdict::Unknown);
+        assert_eq!(Tree::new(&[]).machine("module-flush").0, Verdict::Unknown);
     }
 
     #[test]

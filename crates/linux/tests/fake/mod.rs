@@ -32,6 +32,10 @@ pub(crate) struct Kernel {
     pub(crate) interrupted: bool,
     /// Sizes of the PROBE calls that came.
     pub(crate) batches: Vec<u32>,
+    /// FLUSH answers with these errors first, the last of them first.
+    pub(crate) flush: Vec<i32>,
+    /// Pids whose translations were flushed, in order.
+    pub(crate) flushed: Vec<u32>,
     /// By pid; a space that was never touched has no entries.
     tables: BTreeMap<i32, Tables>,
     /// Execs and exits by pid.
@@ -46,6 +50,8 @@ impl Default for Kernel {
             attach: None,
             interrupted: false,
             batches: Vec::new(),
+            flush: Vec::new(),
+            flushed: Vec::new(),
             tables: BTreeMap::new(),
             ended: BTreeMap::new(),
         }
@@ -125,7 +131,9 @@ impl Channel for File {
         if kernel.abi != abi::ABI_VERSION {
             return Err(error(libc::EPROTO));
         }
-        *info = abi::Info { levels: 4, hardware_levels: 0b1111, max_probes: 4, ..*info };
+        let (levels, hardware_levels) = (4, 0b1111);
+        let (max_probes, flush_interval_us) = (4, 1000);
+        *info = abi::Info { levels, hardware_levels, max_probes, flush_interval_us, ..*info };
         Ok(())
     }
 
@@ -173,6 +181,18 @@ impl Channel for File {
             }
             Ok(())
         })
+    }
+
+    fn flush(&mut self, flush: &mut abi::Flush) -> io::Result<()> {
+        assert_eq!(flush.size as usize, size_of::<abi::Flush>());
+        self.with_tables(|_, _| Ok(()))?;
+        let mut kernel = self.kernel.borrow_mut();
+        if let Some(number) = kernel.flush.pop() {
+            return Err(error(number));
+        }
+        kernel.flushed.extend(self.attached.map(|(pid, _)| pid as u32));
+        flush.cpus = 2;
+        Ok(())
     }
 
     fn stats(&mut self, stats: &mut abi::Stats) -> io::Result<()> {
