@@ -73,10 +73,11 @@ impl Work {
             Work::Upper => 5.0,
             Work::Hint => 30.0,
             Work::Round if covered => 30.0,
-            Work::Round => 60.0,
+            Work::Round => 80.0,
             Work::Refine if covered => 30.0,
-            Work::Refine => 10.0,
-            Work::Leaves => 10.0,
+            Work::Refine => 8.0,
+            Work::Leaves if covered => 10.0,
+            Work::Leaves => 4.0,
         }
     }
 }

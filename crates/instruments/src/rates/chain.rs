@@ -32,6 +32,8 @@ const FIRST_LEAVE: f32 = 0.05;
 const NEAR: usize = 4;
 /// Entries that are learned from, fading.
 const MEMORY: f32 = 512.0 * 2000.0;
+/// Entries of 64 expected to be young in two looks by chance, below which one that is draws attention.
+const RARE: f64 = 0.3;
 /// Seconds after which a rate is expected to be drawn afresh.
 const LASTING: f32 = 600.0;
 /// Tail on each side of a 90 % interval.
@@ -425,7 +427,11 @@ fn alike(looks: &[Look], word: usize, mapped: u64) -> bool {
         for other in &looks[..index] {
             let other = other.young[word] & mapped;
             let others = f64::from(other.count_ones());
-            excess += f64::from((one & other).count_ones()) - ones * others / size;
+            let (both, expected) = (f64::from((one & other).count_ones()), ones * others / size);
+            if both >= 1.0 && expected < RARE {
+                return false;
+            }
+            excess += both - expected;
             variance +=
                 ones * others * (size - ones) * (size - others) / (size * size * (size - 1.0));
         }

@@ -30,6 +30,7 @@ mod tally;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::ops::Bound;
 use std::time::Duration;
 
 use tierscope_core::{
@@ -85,7 +86,7 @@ const FITS: usize = 5;
 const LEAF_MEASURE: f32 = 0.4;
 const LEAF_DISTANCES: (f32, f32) = (0.001, 0.5);
 /// Entries whose leaves are looked at, a second, chosen by chance; in one go where pages differ; and at most.
-const LEAF_SAMPLES: usize = 16;
+const LEAF_SAMPLES: usize = 8;
 const LEAF_BATCH: usize = 512;
 const MOST_LEAVES: usize = 8192;
 /// Pages from one that the distribution of rates of pages is fitted to, to the next.
@@ -210,9 +211,11 @@ pub struct Rates {
     number: u64,
     /// Tables pointed out by level 3, with the cell of its rate there; the busiest last.
     hints: Vec<(f32, Key)>,
-    /// Tables with hot or doubtful entries.
-    refined: BTreeSet<Key>,
-    refine_from: Key,
+    /// Tables with hot entries, and those with doubtful ones.
+    refined: [BTreeSet<Key>; 2],
+    /// The last one visited of each.
+    refine_from: [Key; 2],
+    refine_turn: u32,
     ladder: usize,
     /// Entries drawn at random from tables visited in turn, the oldest first.
     sample: VecDeque<(Key, usize)>,
@@ -299,8 +302,9 @@ impl Rates {
             due: BinaryHeap::new(),
             number: 0,
             hints: Vec::new(),
-            refined: BTreeSet::new(),
-            refine_from: (tierscope_core::SpaceId(0), 0),
+            refined: Default::default(),
+            refine_from: [(tierscope_core::SpaceId(0), 0); 2],
+            refine_turn: 0,
             ladder: 0,
             sample: VecDeque::new(),
             rng: Rng::seeded(config.seed),
@@ -485,10 +489,13 @@ impl Rates {
     fn settle_lower(&mut self, visit: Visit, now: Time) -> usize {
         let Some(table) = self.lower.get_mut(&visit.key) else { return 0 };
         let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[0], now);
-        if self.tally.wants_more(table) {
-            self.refined.insert(visit.key);
-        } else {
-            self.refined.remove(&visit.key);
+        let [hot, doubtful] = self.tally.wants_more(table);
+        for (set, wanted) in self.refined.iter_mut().zip([hot && !doubtful, doubtful]) {
+            if wanted {
+                set.insert(visit.key)
+            } else {
+                set.remove(&visit.key)
+            };
         }
         if visit.work == Work::Round {
             self.priors[0].learn(&lesson);
@@ -588,7 +595,9 @@ impl Rates {
         let mean = self.tally.mean_rate();
         let search = if mean > 0.0 { SEARCH / mean } else { FIRST_DISTANCE };
         let table = self.lower.get(&key);
-        let measure = table.filter(|table| table.visits % 4 != 0).and_then(|table| {
+        let doubtful = self.refined[1].contains(&key);
+        let searched = |visits: u32| visits.is_multiple_of(if doubtful { 2 } else { 4 });
+        let measure = table.filter(|table| !searched(table.visits)).and_then(|table| {
             let hot = self.tally.hot_rates(table);
             (!hot.is_empty()).then(|| MEASURE / hot[table.visits as usize % hot.len()])
         });
@@ -710,20 +719,27 @@ impl Rates {
         None
     }
 
+    /// Doubtful tables come before hot ones three times of four.
     fn next_refined(&mut self, now: Time) -> Option<Key> {
-        let from = self.refine_from;
-        let after =
-            self.refined.range((std::ops::Bound::Excluded(from), std::ops::Bound::Unbounded));
-        let keys = after.chain(self.refined.range(..=from)).take(16);
+        self.refine_turn += 1;
+        let first = usize::from(!self.refine_turn.is_multiple_of(4));
+        [first, 1 - first].into_iter().find_map(|set| self.next_refined_of(set, now))
+    }
+
+    fn next_refined_of(&mut self, set: usize, now: Time) -> Option<Key> {
+        let from = self.refine_from[set];
+        let (tables, pauses) = (&self.refined[set], [REVISIT, REVISIT_VAGUE]);
+        let after = tables.range((Bound::Excluded(from), Bound::Unbounded));
+        let keys = after.chain(tables.range(..=from)).take(16);
         let ready = |key: &&Key| {
             self.lower.get(key).is_some_and(|table| {
                 let vague = table.segments.iter().any(|s| s.high - s.low > CLOSE);
-                let pause = if vague { REVISIT_VAGUE } else { REVISIT };
+                let pause = if vague { REVISIT_VAGUE } else { pauses[set] };
                 !table.busy && table.seen.is_none_or(|seen| now.since(seen) >= pause)
             })
         };
-        let key = keys.copied().find(|key| ready(&key))?;
-        self.refine_from = key;
+        let key = keys.into_iter().find(ready).copied()?;
+        self.refine_from[set] = key;
         Some(key)
     }
 

@@ -29,6 +29,8 @@ const LEAST_LEAVES: f64 = 4.0;
 const LEAF_MEMORY: f64 = 64.0;
 /// Cells above its lower bound up to which a rate is believed.
 const VAGUE: f32 = 3.0;
+/// Cells within which rates are measured at the same distance.
+const MUCH_ALIKE: f32 = 4.0;
 /// Level-3 entries this many times as busy as the mean point out their tables.
 const POINTED: f32 = 2.0;
 
@@ -190,9 +192,10 @@ impl Tally {
         high - low > DOUBT && low < self.bar() && high >= self.bar()
     }
 
-    /// Whether a table has hot or doubtful entries.
-    pub(super) fn wants_more(&self, table: &Table) -> bool {
-        table.segments.iter().any(|segment| self.is_hot(segment) || self.is_unknown(segment))
+    /// Whether a table has hot entries, and whether it has doubtful ones.
+    pub(super) fn wants_more(&self, table: &Table) -> [bool; 2] {
+        let any = |is: &dyn Fn(&Segment) -> bool| table.segments.iter().any(is);
+        [any(&|segment| self.is_hot(segment)), any(&|segment| self.is_unknown(segment))]
     }
 
     /// Whether nothing beneath a level-3 entry of this segment can be hot.
@@ -200,13 +203,14 @@ impl Tally {
         above.high < self.bar().max(cell_of(IDLE as f32))
     }
 
-    /// Rates of the hot segments of a table, each once.
+    /// Rates of the hot segments of a table, such as are alike once, as low as they may be believed to be.
     pub(super) fn hot_rates(&self, table: &Table) -> Vec<f32> {
         let hot = table.segments.iter().filter(|segment| self.is_hot(segment));
-        let mut cells: Vec<i32> = hot.map(|segment| segment.mean.round() as i32).collect();
-        cells.sort_unstable();
-        cells.dedup();
-        cells.into_iter().map(|cell| rate_of(cell as f32)).collect()
+        let cell = |segment: &Segment| segment.mean.min(segment.low + VAGUE);
+        let mut steps: Vec<i32> = hot.map(|segment| (cell(segment) / MUCH_ALIKE) as i32).collect();
+        steps.sort_unstable();
+        steps.dedup();
+        steps.into_iter().map(|step| rate_of((step as f32 + 0.5) * MUCH_ALIKE)).collect()
     }
 
     pub(super) fn hot_bits(&self, table: &Table) -> Bits {
