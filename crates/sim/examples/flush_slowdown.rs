@@ -5,7 +5,7 @@
 //! set that the TLBs just hold (where a flush costs the most) or that exceeds them, the rest all over
 //! 4 GiB, as fast as the machine can; an instrument asks for a flush in every period. The same accesses
 //! with and without, from the same state; the slowdown is the share of accesses that are missing after
-//! two seconds. Interrupts and walks are both in it. Bar: 0.5 %.
+//! half a second. Interrupts and walks are both in it. Bar: 0.5 %.
 //!
 //! The figures of 2026-11-23; in huge pages of the last two cores 3 GiB are hot, which is less than or
 //! about what they hold:

@@ -200,10 +200,12 @@ impl Residency {
     /// As [`Residency::missed`], for the middle of a range; the mean over the sets if it has entries in
     /// several.
     fn missed_within(&self, range: &Range, level: Level, flushed: bool) -> f64 {
-        let middle = range.start + range.bytes() / 2;
         let sets = self.cache(level).map_or(1, |(_, cache)| cache.sets());
         let sets = sets.min(range.bytes() >> level.shift()).clamp(1, SETS);
-        let missed = |set: u64| self.missed(middle + (set << level.shift()), level, flushed);
+        // Neighbouring entries around the middle, each looked at in its own middle: all in the range.
+        let spread = (sets - 1) << level.shift();
+        let first = range.start + (range.bytes() - spread) / 2;
+        let missed = |set: u64| self.missed(first + (set << level.shift()), level, flushed);
         (0..sets).map(missed).sum::<f64>() / sets as f64
     }
 

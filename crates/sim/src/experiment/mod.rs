@@ -37,8 +37,8 @@
 //! workload = "contiguous:space=1GiB,hot=64MiB"    # or a file, or a program, or trace:FILE
 //! threads = 1
 //! cpu = 0                       # of the first thread
-//! pages = "4K"                  # 4K, 2M (transparent huge pages), 1G (hugetlbfs)
-//! area-pages = { column = "2M" }   # other pages for some of its areas
+//! pages = "4K"                  # 4K, 2M (transparent huge pages), 1G (hugetlbfs; not by densities)
+//! area-pages = { column = "2M" }   # other pages for some of its areas; not by densities
 //! placement = "first-touch"     # or { bind = "optane" } or { interleave = ["dram", "optane"] }
 //! populate = true               # all pages are there before it starts, old and clean
 //! written = false               # it wrote to all of them, too: young and dirty
@@ -52,7 +52,7 @@
 //!
 //! [simulation.exact]
 //! detail = "whole"              # or "translation", "caches"
-//! tick = "4ms"                  # the kernel's timer tick, or `never`
+//! tick = "4ms"                  # the kernel's timer tick, or `never`; by densities too
 //! quantum = "10us"              # how far clocks of cores drift apart
 //! profiler-cpu = 1              # the profiler shares it; it has one of its own unless told
 //! table-region = "256MiB"       # uncached page tables, each with its control block, fit in there; none unless told
