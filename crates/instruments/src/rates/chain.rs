@@ -13,6 +13,9 @@
 //! as much as there are cells. A node is one entry; or 64 of them, where their bits show no sign that
 //! they differ; or a run of entries with the same bits.
 
+// Cells and words of several arrays are gone through together.
+#![allow(clippy::needless_range_loop)]
+
 use std::ops::Range;
 
 use tierscope_core::Time;

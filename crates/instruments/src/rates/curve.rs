@@ -1,5 +1,8 @@
 //! Arithmetic over the cells of the grid, in lanes, which compilers turn into vector code.
 
+// Cells and words of several arrays are gone through together.
+#![allow(clippy::needless_range_loop)]
+
 use super::grid::{CELLS, Curve};
 
 const LANES: usize = 8;
