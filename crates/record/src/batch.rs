@@ -64,20 +64,35 @@ impl Batch {
         });
     }
 
-    /// A column of bytes that may lack some.
-    pub(crate) fn nullable(&mut self, values: impl ExactSizeIterator<Item = Option<u8>> + Clone) {
+    /// A column of values of `N` bytes that may lack some.
+    pub(crate) fn nullable<const N: usize>(
+        &mut self,
+        values: impl ExactSizeIterator<Item = Option<[u8; N]>> + Clone,
+    ) {
         let nulls = values.clone().filter(Option::is_none).count();
         self.node(nulls);
         if nulls == 0 {
             self.buffer(|_| {});
         } else {
-            let mut valid = vec![[0u8]; self.rows.div_ceil(8)];
-            for (row, value) in values.clone().enumerate() {
-                valid[row / 8][0] |= u8::from(value.is_some()) << (row % 8);
-            }
-            self.compressed(valid.into_iter());
+            self.bits(values.clone().map(|value| value.is_some()));
         }
-        self.compressed(values.map(|value| [value.unwrap_or_default()]));
+        self.compressed(values.map(|value| value.unwrap_or([0; N])));
+    }
+
+    /// A column of yes or no.
+    pub(crate) fn flags(&mut self, values: impl Iterator<Item = bool>) {
+        self.node(0);
+        self.buffer(|_| {});
+        self.bits(values);
+    }
+
+    /// A buffer with a bit for each row.
+    fn bits(&mut self, values: impl Iterator<Item = bool>) {
+        let mut bits = vec![[0u8]; self.rows.div_ceil(8)];
+        for (row, value) in values.enumerate() {
+            bits[row / 8][0] |= u8::from(value) << (row % 8);
+        }
+        self.compressed(bits.into_iter());
     }
 
     /// Ends the batch and appends it, as an encapsulated message.

@@ -8,9 +8,10 @@ use arrow_array::types::{
 };
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Float32Array, Float64Array, PrimitiveArray, RecordBatch,
+    new_null_array,
 };
 use arrow_array::{StringArray, UInt8Array, UInt32Array, UInt64Array};
-use arrow_schema::{FieldRef, SchemaRef};
+use arrow_schema::{DataType, FieldRef, SchemaRef};
 
 use crate::table::Table;
 
@@ -23,11 +24,11 @@ impl Columns {
     }
 
     /// As a batch of the columns of `schema`, that of `table`, in its order. What older recordings
-    /// lack is certain, as it was taken to be.
+    /// lack is certain, as it was taken to be; they hold no rates.
     pub(crate) fn select(&self, schema: &SchemaRef, table: Table) -> Result<RecordBatch, String> {
         let column = |field: &FieldRef| {
             let name = field.name();
-            let lacking = || table.may_lack(name).then(|| self.certain());
+            let lacking = || table.may_lack(name).then(|| self.lacking(field));
             let found = self.0.column_by_name(name).cloned().or_else(lacking);
             found.ok_or_else(|| format!("no column `{name}`"))
         };
@@ -35,8 +36,13 @@ impl Columns {
         RecordBatch::try_new(schema.clone(), columns).map_err(|e| e.to_string())
     }
 
-    fn certain(&self) -> ArrayRef {
-        Arc::new(UInt8Array::from(vec![u8::MAX; self.rows()]))
+    fn lacking(&self, field: &FieldRef) -> ArrayRef {
+        let rows = self.rows();
+        match field.data_type() {
+            DataType::UInt8 => Arc::new(UInt8Array::from(vec![u8::MAX; rows])),
+            DataType::Boolean => Arc::new(BooleanArray::from(vec![false; rows])),
+            other => new_null_array(other, rows),
+        }
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -110,5 +116,32 @@ mod tests {
         assert!(!old.has("confidence"));
         assert_eq!(old.select(&schema, Table::Tiles).unwrap().schema(), schema);
         assert!(old.select(&Table::Regions.schema(&HashMap::new()), Table::Regions).is_err());
+    }
+
+    // Regions from before there were rates: none is known, and nothing is unknown.
+    #[test]
+    fn older_regions_have_no_rates() {
+        let schema = Table::Regions.schema(&HashMap::new());
+        let rates = ["rate_low", "rate_mean", "rate_high", "unknown"];
+        let of_old = |name: &str| !rates.contains(&name);
+        let fields: Vec<_> =
+            schema.fields().iter().filter(|field| of_old(field.name())).cloned().collect();
+        let columns = fields.iter().map(|field| one(field.data_type()));
+        let old_schema = Arc::new(arrow_schema::Schema::new(fields.clone()));
+        let old = Columns(RecordBatch::try_new(old_schema, columns.collect()).unwrap());
+        let region = crate::decode::regions(&old).unwrap()[0];
+        assert_eq!((region.rate, region.unknown), (None, false));
+        let whole = Columns(old.select(&schema, Table::Regions).unwrap());
+        assert_eq!(crate::decode::regions(&whole).unwrap()[0], region);
+    }
+
+    /// A column of a one.
+    fn one(kind: &DataType) -> ArrayRef {
+        match kind {
+            DataType::UInt8 => Arc::new(UInt8Array::from(vec![1])),
+            DataType::UInt32 => Arc::new(UInt32Array::from(vec![1])),
+            DataType::Float32 => Arc::new(Float32Array::from(vec![1.0])),
+            _ => Arc::new(UInt64Array::from(vec![1])),
+        }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::Array;
+use arrow_array::{Array, Float32Array};
 use tierscope_core::{
-    Action, ActionId, ActionKind, Backing, Failure, Level, Mapping, Outcome, Range, Region, Space,
-    SpaceId, Tier, Time,
+    Action, ActionId, ActionKind, Backing, Failure, Level, Mapping, Outcome, Range, Rate, Region,
+    Space, SpaceId, Tier, Time,
 };
 
 use crate::columns::{Columns, optional};
@@ -21,6 +21,8 @@ pub(crate) fn regions(columns: &Columns) -> Decoded<Region> {
     let age = columns.u32("age")?;
     let level = columns.u8("level")?;
     let confidence = columns.f32("confidence")?;
+    let rates = Rates::of(columns)?;
+    let unknown = columns.has("unknown").then(|| columns.boolean("unknown")).transpose()?;
     let region = |row| {
         Ok(Region {
             range: ranges.get(row)?,
@@ -29,11 +31,37 @@ pub(crate) fn regions(columns: &Columns) -> Decoded<Region> {
             age: age.value(row),
             level: optional(level, row).map(level_of).transpose()?,
             confidence: confidence.value(row),
-            rate: None,
-            unknown: false,
+            rate: rates.as_ref().and_then(|rates| rates.get(row)),
+            unknown: unknown.is_some_and(|unknown| unknown.value(row)),
         })
     };
     (0..columns.rows()).map(region).collect()
+}
+
+/// The columns of rates; recordings made before there were any have none.
+struct Rates<'a> {
+    low: &'a Float32Array,
+    mean: &'a Float32Array,
+    high: &'a Float32Array,
+}
+
+impl<'a> Rates<'a> {
+    fn of(columns: &'a Columns) -> Result<Option<Self>, String> {
+        if !columns.has("rate_mean") {
+            return Ok(None);
+        }
+        let [low, mean, high] =
+            ["rate_low", "rate_mean", "rate_high"].map(|name| columns.f32(name));
+        Ok(Some(Self { low: low?, mean: mean?, high: high? }))
+    }
+
+    fn get(&self, row: usize) -> Option<Rate> {
+        Some(Rate {
+            low: optional(self.low, row)?,
+            mean: optional(self.mean, row)?,
+            high: optional(self.high, row)?,
+        })
+    }
 }
 
 fn level_of(number: u8) -> Result<Level, String> {

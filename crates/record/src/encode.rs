@@ -40,8 +40,12 @@ pub(crate) fn regions(batch: &mut Batch, window: u64, regions: &[Region], stream
     batch.column(regions.iter().map(|r| r.hits.to_le_bytes()));
     batch.column(regions.iter().map(|r| r.samples.to_le_bytes()));
     batch.column(regions.iter().map(|r| r.age.to_le_bytes()));
-    batch.nullable(regions.iter().map(|r| r.level.map(|level| level.number())));
+    batch.nullable(regions.iter().map(|r| r.level.map(|level| [level.number()])));
     batch.column(regions.iter().map(|r| r.confidence.to_le_bytes()));
+    batch.nullable(regions.iter().map(|r| r.rate.map(|rate| rate.low.to_le_bytes())));
+    batch.nullable(regions.iter().map(|r| r.rate.map(|rate| rate.mean.to_le_bytes())));
+    batch.nullable(regions.iter().map(|r| r.rate.map(|rate| rate.high.to_le_bytes())));
+    batch.flags(regions.iter().map(|r| r.unknown));
     batch.end(stream);
 }
 

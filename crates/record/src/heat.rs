@@ -30,7 +30,7 @@ pub struct HeatPart {
 
 impl Heat {
     pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Self {
-        let looked_at = snapshot.regions.iter().filter(|region| region.samples > 0);
+        let looked_at = snapshot.regions.iter().filter(|region| !region.is_unknown());
         let part = |region: &tierscope_core::Region| HeatPart {
             range: region.range,
             heat: region.frequency(),

@@ -83,7 +83,11 @@ impl Table {
 
     /// Whether an older recording of this format may be without that column.
     pub(crate) fn may_lack(self, column: &str) -> bool {
-        (self, column) == (Table::Tiles, "confidence")
+        match self {
+            Table::Tiles => column == "confidence",
+            Table::Regions => ["rate_low", "rate_mean", "rate_high", "unknown"].contains(&column),
+            _ => false,
+        }
     }
 
     /// Its columns.
@@ -99,6 +103,10 @@ impl Table {
                 field("age", DataType::UInt32),
                 nullable("level", DataType::UInt8),
                 field("confidence", DataType::Float32),
+                nullable("rate_low", DataType::Float32),
+                nullable("rate_mean", DataType::Float32),
+                nullable("rate_high", DataType::Float32),
+                field("unknown", DataType::Boolean),
             ],
             Table::Mappings => vec![
                 field("layout", DataType::UInt64),

@@ -92,7 +92,7 @@ impl Pyramid {
     /// Takes a window; gives the tiles that it completes, finest first.
     pub(crate) fn window(&mut self, snapshot: &Snapshot) -> Vec<Tile> {
         let time = snapshot.end.0.saturating_sub(snapshot.start.0).clamp(1, LONGEST);
-        let looked_at = |r: &&tierscope_core::Region| r.samples > 0 && !r.range.is_empty();
+        let looked_at = |r: &&tierscope_core::Region| !r.is_unknown() && !r.range.is_empty();
         let parts = snapshot.regions.iter().filter(looked_at);
         let parts = parts.map(|r| Part::new(r.range, time, r.frequency(), r.confidence));
         self.sum(1).add(parts, time);

@@ -99,7 +99,7 @@ impl Ages {
         if bytes == 0 {
             return;
         }
-        if region.samples == 0 {
+        if region.is_unknown() {
             self.unseen_bytes = self.unseen_bytes.saturating_add(bytes);
             return;
         }

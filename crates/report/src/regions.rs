@@ -167,7 +167,7 @@ fn means_of_windows(
     for index in windows.clone() {
         let snapshot = recording.snapshot(index)?;
         let nanos = snapshot.end.0.saturating_sub(snapshot.start.0).max(1);
-        for region in snapshot.regions.iter().filter(|region| region.samples > 0) {
+        for region in snapshot.regions.iter().filter(|region| !region.is_unknown()) {
             for range in view.clip(&region.range) {
                 means.add(&range, nanos, region.frequency(), region.confidence.into());
             }

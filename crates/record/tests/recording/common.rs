@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tierscope_core::drive::Sink;
 use tierscope_core::{
     Action, ActionId, ActionKind, Backing, CpuTime, Failure, Level, Mapping, Mappings, Outcome,
-    Range, Region, Snapshot, Space, SpaceId, Tier, Time,
+    Range, Rate, Region, Snapshot, Space, SpaceId, Tier, Time,
 };
 use tierscope_record::{Frame, Memory, Meta, Recorder, Recording};
 
@@ -58,18 +58,13 @@ fn ranges(most: usize) -> impl Strategy<Value = Vec<Range>> {
 
 fn region(range: Range) -> impl Strategy<Value = Region> {
     let level = prop::option::of(1u8..=5).prop_map(|n| n.and_then(Level::new));
-    (0f32..50.0, 0u32..60, any::<u32>(), level, 0f32..=1.0).prop_map(
-        move |(hits, samples, age, level, confidence)| Region {
-            range,
-            hits,
-            samples,
-            age,
-            level,
-            confidence,
-            rate: None,
-            unknown: false,
-        },
-    )
+    let rate = prop::option::of((0f32..1e6, 0f32..1e6, 0f32..1e6));
+    let rate = rate.prop_map(|rate| rate.map(|(low, mean, high)| Rate { low, mean, high }));
+    let seen = (0f32..50.0, 0u32..60, any::<u32>(), level, 0f32..=1.0);
+    (seen, rate, any::<bool>()).prop_map(move |(seen, rate, unknown)| {
+        let (hits, samples, age, level, confidence) = seen;
+        Region { range, hits, samples, age, level, confidence, rate, unknown }
+    })
 }
 
 fn mapping(range: Range) -> impl Strategy<Value = Mapping> {

@@ -93,7 +93,7 @@ impl Row {
     }
 
     fn add(&mut self, region: &Region, bytes: u64) {
-        if region.samples > 0 {
+        if !region.is_unknown() {
             self.looked += bytes;
             self.heat += region.frequency() * bytes as f64;
         }

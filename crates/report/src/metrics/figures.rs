@@ -23,7 +23,7 @@ impl Heat {
 
     pub(super) fn of(region: &Region) -> Self {
         match region {
-            r if r.samples == 0 => Heat::Unseen,
+            r if r.is_unknown() => Heat::Unseen,
             r if r.is_hot(HOT_FREQUENCY) => Heat::Hot,
             r if r.hits > 0.0 => Heat::Cold,
             _ => Heat::Idle,
