@@ -1,7 +1,7 @@
 //! The toy machine passes the suite that it helps to run.
 
-use tierscope_conformance::access_bits;
-use tierscope_conformance::toy::{Toy, idle};
+use tierscope_conformance::toy::{Toy, idle, random_touches};
+use tierscope_conformance::{access_bits, residency};
 use tierscope_core::{Addr, Level, Ports, Probe, Radix, Range, SpaceId};
 
 const MIB: u64 = 1 << 20;
@@ -32,4 +32,20 @@ fn two_mappings_beneath_one_entry_are_both_seen() {
     let mut toy = Toy::new(&[first, second], idle());
     let pages = [first.at(8192), second.at(8192)];
     access_bits::a_shared_upper_entry_is_judged_once(&mut toy, pages);
+}
+
+#[test]
+fn nothing_is_hidden_and_a_flush_changes_nothing() {
+    let area = Range::new(SpaceId(0), 0, 16 * MIB);
+    let hot = Range { end: 4096, ..area };
+    let mut toy = Toy::new(&[area], random_touches(&[hot], 100_000, 1));
+    residency::a_flush_uncovers_a_resident_page(&mut toy, hot.at(0), area.at(8 * MIB), false);
+}
+
+// 16,384 pages, 100,000 accesses a second.
+#[test]
+fn background_is_seen() {
+    let area = Range::new(SpaceId(0), 0, 64 * MIB);
+    let mut toy = Toy::new(&[area], random_touches(&[area], 100_000, 1));
+    residency::background_sets_leaves_at_its_rate(&mut toy, area, 100_000.0 / 16_384.0);
 }

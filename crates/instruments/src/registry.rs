@@ -373,7 +373,7 @@ mod tests {
             Err(error) => error.to_string(),
             Ok(_) => panic!("{name} was made"),
         };
-        assert!(refused("demon", None).contains("; choose one of telescope, damon, scan"));
+        assert!(refused("demon", None).contains("; choose one of rates, telescope, damon, scan"));
         let error = refused("damon", Some("bounded"));
         assert_eq!(
             error,

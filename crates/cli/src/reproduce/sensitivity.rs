@@ -98,7 +98,8 @@ impl Varies {
             Varies::Machine => {
                 setup.hardware = Hardware::ready_made(value).map_err(|e| e.to_string())?;
                 let other = Config::of(&setup.hardware, config.costs.clone());
-                (config.tlb_pages, config.upper_entries) = (other.tlb_pages, other.upper_entries);
+                (config.tlb_pages, config.tlb_huge) = (other.tlb_pages, other.tlb_huge);
+                (config.upper_entries, config.upper_ways) = (other.upper_entries, other.upper_ways);
             }
             Varies::ProbeNs => setup.costs.access_bits.probe_ns = number()?,
             Varies::EntryNs => setup.costs.access_bits.entry_ns = number()?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tierscope_core::Time;
 
 /// CPU time that may be saved up, as time of the budget's share.
-const SAVED: Duration = Duration::from_millis(100);
+const SAVED: Duration = Duration::from_millis(30);
 
 /// A share of one CPU, as a token bucket: CPU time comes in with the clock and goes out as it was spent.
 #[derive(Clone, Debug)]
@@ -90,8 +90,6 @@ pub(super) struct Shares {
     pub(super) covered: bool,
     /// All level-3 entries were looked at.
     pub(super) begun: bool,
-    real: [f64; 5],
-    pub(super) rest: f64,
 }
 
 impl Shares {
@@ -102,11 +100,7 @@ impl Shares {
         order
     }
 
-    pub(super) fn show(&self) -> String {
-        format!("{:?} rest {}", self.real.map(|r| (r / 1e6) as u32), self.rest / 1e6)
-    }
     pub(super) fn spend(&mut self, work: Work, time: Duration) {
-        self.real[work as usize] += time.as_nanos() as f64;
         self.used[work as usize] += time.as_nanos() as f64 / work.weight(self.begun, self.covered);
     }
 
@@ -127,32 +121,32 @@ impl Shares {
 mod tests {
     use super::*;
 
-    // 1 % of 100 ms is 1 ms; saved up for at most 100 ms.
+    // 1 % of 20 ms is 200 us; saved up for at most 30 ms.
     #[test]
     fn a_share_of_the_time_may_be_spent() {
         let mut budget = Budget::new(0.01);
         budget.fill(Time(0));
         assert!(!budget.is_open());
-        budget.fill(Time(50_000_000));
-        assert_eq!(budget.left(), 500_000.0);
+        budget.fill(Time(20_000_000));
+        assert_eq!(budget.left(), 200_000.0);
         budget.fill(Time(60_000_000_000));
-        assert_eq!(budget.left(), 1_000_000.0);
+        assert_eq!(budget.left(), 300_000.0);
         budget.spend(Duration::from_millis(3));
         assert!(!budget.is_open());
-        budget.fill(Time(60_300_000_000));
-        assert_eq!(budget.left(), 1_000_000.0);
+        budget.fill(Time(60_200_000_000));
+        assert_eq!(budget.left(), -700_000.0);
     }
 
     #[test]
     fn the_kind_that_got_least_comes_first() {
-        let mut shares = Shares::default();
-        shares.spend(Work::Upper, Duration::from_micros(15));
-        shares.spend(Work::Hint, Duration::from_micros(15));
+        let mut shares = Shares { begun: true, covered: true, ..Shares::default() };
+        shares.spend(Work::Round, Duration::from_micros(15));
+        shares.spend(Work::Leaves, Duration::from_micros(15));
         let order = shares.in_order();
-        assert_eq!(order[3..], [Work::Hint, Work::Upper]);
-        shares.idle(Work::Round);
-        shares.idle(Work::Refine);
-        shares.idle(Work::Leaves);
-        assert_eq!(shares.in_order()[0], Work::Hint);
+        assert_eq!(order[3..], [Work::Round, Work::Leaves]);
+        for idle in [Work::Upper, Work::Hint, Work::Refine] {
+            shares.idle(idle);
+        }
+        assert_eq!(shares.in_order()[0], Work::Round);
     }
 }

@@ -8,7 +8,7 @@ use super::chain::Segment;
 use super::grid::{cell_of, rate_of};
 use super::per_page;
 use super::table::{Key, Table};
-use super::tally::Tally;
+use super::tally::{DOUBT, Tally};
 
 /// Expected accesses in a sample of an entry as busy as the least hot one: it is found accessed in 5 of
 /// 40 samples.
@@ -21,6 +21,7 @@ pub(super) struct Ground<'a> {
     pub(super) areas: &'a [Range],
     pub(super) upper: &'a [Table],
     pub(super) lower: &'a mut BTreeMap<Key, Table>,
+    pub(super) leaves: &'a BTreeMap<Key, Table>,
     pub(super) tally: &'a Tally,
     pub(super) samples: u32,
     pub(super) windows: u32,
@@ -28,7 +29,7 @@ pub(super) struct Ground<'a> {
 
 impl Ground<'_> {
     /// The regions, which tile the areas; and how many were drawn, and how many were copied as they were.
-    pub(super) fn regions(mut self) -> (Vec<Region>, [usize; 2]) {
+    pub(super) fn regions(self) -> (Vec<Region>, [usize; 2]) {
         let mut canvas = Canvas::default();
         let mut drawn = 0;
         let lower = std::mem::take(self.lower);
@@ -68,7 +69,7 @@ impl Ground<'_> {
             if at < part.start {
                 canvas.add(self.unseen(Range { start: at, end: part.start, ..part }));
             }
-            canvas.add(self.region(part, segment, table));
+            self.draw_segment(&mut canvas, part, segment, table);
             at = part.end;
         }
         if at < table.range.end {
@@ -76,6 +77,37 @@ impl Ground<'_> {
         }
         table.drawn = Some((self.tally.bar(), canvas.regions));
         table.segments.len()
+    }
+
+    /// Draws entries of 2 MiB of one rate: those whose pages are known and differ by their pages.
+    fn draw_segment(&self, canvas: &mut Canvas, part: Range, segment: &Segment, table: &Table) {
+        let mut at = part.start;
+        let known = self.leaves.range((part.space, part.start)..(part.space, part.end));
+        for leaves in known.map(|(_, leaves)| leaves) {
+            if leaves.segments.is_empty() || !self.is_spotted(leaves) {
+                continue;
+            }
+            if at < leaves.range.start {
+                let rest = Range { start: at, end: leaves.range.start, ..part };
+                canvas.add(self.region(rest, segment, table));
+            }
+            for pages in &leaves.segments {
+                canvas.add(self.region(leaves.cover(&pages.entries), pages, leaves));
+            }
+            at = leaves.range.start + leaves.range.bytes();
+        }
+        if at < part.end {
+            canvas.add(self.region(Range { start: at, ..part }, segment, table));
+        }
+    }
+
+    /// Whether the pages of an entry are worth showing: they differ, or entries in general do not speak for
+    /// their pages.
+    fn is_spotted(&self, leaves: &Table) -> bool {
+        let hot = |segment: &Segment| segment.core[0] >= self.tally.page_bar();
+        let hot_pages: usize =
+            leaves.segments.iter().filter(|s| hot(s)).map(|s| s.entries.len()).sum();
+        self.tally.is_uneven() || (hot_pages > 0 && hot_pages < leaves.span.len())
     }
 
     /// Adds what of a table lies in an area: within a table nothing is left to be joined.
@@ -133,20 +165,29 @@ impl Ground<'_> {
     }
 
     fn region(&self, range: Range, segment: &Segment, table: &Table) -> Region {
-        let above = table.level == Level::PUD;
         let rate = Rate {
             low: per_page(segment.low, table.level),
             mean: per_page(segment.mean, table.level),
             high: per_page(segment.high, table.level),
         };
-        let bar = self.tally.bar();
-        // One entry of 1 GiB may owe its accesses to any 2 MiB of it: only what is too rare for that is known.
-        let unknown = if above { segment.high >= bar } else { self.tally.is_unknown(segment) };
-        let hot = !above && self.tally.is_hot(segment);
-        let expected = AT_BAR * rate_of(if hot { segment.mean.max(bar) } else { segment.mean })
-            / rate_of(bar.min(cell_of(1e5)));
-        let level_share = if above { 512.0 } else { 1.0 };
-        let frequency = 1.0 - (-expected / level_share).exp();
+        let (bar, hot, unknown) = match table.level {
+            // One entry of 1 GiB may owe its accesses to any 2 MiB of it: only what is too rare for that is known.
+            Level::PUD => (self.tally.bar(), false, segment.high >= self.tally.bar()),
+            Level::PTE => {
+                let bar = self.tally.page_bar();
+                let [low, high] = segment.core;
+                (bar, low >= bar, high - low > DOUBT && low < bar && high >= bar)
+            }
+            _ => {
+                let veiled = self.tally.is_veiled(segment);
+                let unknown = veiled || self.tally.is_unknown(segment);
+                (self.tally.bar(), self.tally.is_hot(segment) && !veiled, unknown)
+            }
+        };
+        let shown = if hot { segment.mean.max(bar) } else { segment.mean };
+        let entries = if table.level == Level::PUD { 512.0 } else { 1.0 };
+        let expected = AT_BAR * (rate_of(shown) / rate_of(bar.min(cell_of(1e5)))) / entries;
+        let frequency = 1.0 - (-expected).exp();
         let half = ((segment.high - segment.low) / 2.0).max(0.5);
         let sure = 1.0 / (1.0 + (-2.8 * (segment.mean - bar) / half).exp());
         Region {

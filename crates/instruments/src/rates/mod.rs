@@ -50,6 +50,8 @@ use tally::Tally;
 const MAX_AREAS: usize = 4096;
 /// Least time between two flushes: refilling 1536 translations at 30 ns is 46 us of each CPU, 0.23 %.
 const FLUSH_EVERY: Duration = Duration::from_millis(15);
+/// Flushes are remembered for so long.
+const OLDEST_FLUSH: Duration = Duration::from_secs(100);
 /// Times from clear to look below which it matters when within a beat a table is opened, in nanoseconds.
 const SHORT: u64 = 10_000_000;
 /// Shortest and longest time from a clear to a look, in seconds.
@@ -58,6 +60,8 @@ const DISTANCES: (f32, f32) = (150e-6, 0.5);
 const SHORTEST_ABOVE: f32 = 30e-6;
 /// Time from a clear to a look before rates are known, in seconds.
 const FIRST_DISTANCE: f32 = 0.02;
+/// Times from clear to look below which a visit is one look, in seconds: half a beat, as beats are by default.
+const SHORTEST_REPEATED: f32 = 0.01;
 /// Expected accesses from clear to look of an entry of the mean rate, in search of hot ones.
 const SEARCH: f32 = 0.1;
 /// Likewise of an entry that is as busy as those of its table are in the mean, where level 3 tells that.
@@ -77,6 +81,17 @@ const HINT_AGAIN: Duration = Duration::from_secs(5);
 /// Entries drawn at random, to which the distribution of rates is fitted; and steps of a fit.
 const SAMPLE: usize = 256;
 const FITS: usize = 5;
+/// Expected accesses of a page from clear to look, where pages of an entry are alike; and bounds in seconds.
+const LEAF_MEASURE: f32 = 0.4;
+const LEAF_DISTANCES: (f32, f32) = (0.001, 0.5);
+/// Entries whose leaves are looked at, a second, chosen by chance; in one go where pages differ; and at most.
+const LEAF_SAMPLES: usize = 16;
+const LEAF_BATCH: usize = 512;
+const MOST_LEAVES: usize = 8192;
+/// Pages from one that the distribution of rates of pages is fitted to, to the next.
+const LEAF_STRIDE: usize = 61;
+/// Time after which leaves are looked at again.
+const LEAVES_AGAIN: Duration = Duration::from_secs(10);
 /// Time after which a hot table is visited again.
 const REVISIT: Duration = Duration::from_millis(1000);
 /// Likewise where its rates are not known closely.
@@ -161,6 +176,8 @@ struct Visit {
     last_distance: u64,
     /// Looks to come.
     looks: u32,
+    /// Chance has chosen the table by its accesses.
+    sampled: bool,
 }
 
 /// The instrument.
@@ -176,7 +193,12 @@ pub struct Rates {
     upper: Vec<Table>,
     /// Entries of 2 MiB of the tables visited so far, by the GiB that they cover.
     lower: BTreeMap<Key, Table>,
-    priors: [Prior; 2],
+    /// Leaves of some entries of 2 MiB, by these.
+    leaves: BTreeMap<Key, Table>,
+    /// Entries of 2 MiB whose leaves are to be looked at, with their rates a second; chance has chosen them
+    /// by their accesses, or not.
+    wanted: VecDeque<(Key, f32, bool)>,
+    priors: [Prior; 3],
     tally: Tally,
     budget: Budget,
     shares: Shares,
@@ -197,12 +219,13 @@ pub struct Rates {
     rng: Rng,
     upper_turn: usize,
     round: Round,
-    last_flush: Option<Time>,
-    flushes: u64,
+    /// When translations were flushed, ascending, as far back as looks reach.
+    flushed: VecDeque<Time>,
     can_flush: bool,
     chain: Chain,
-    dbg: (u64, u64, u64),
     set: AccessedSet,
+    /// The last scan of leaves met a huge page.
+    huge: bool,
 }
 
 /// Goes through all GiB of the target in an order that visits near ones far apart.
@@ -265,7 +288,9 @@ impl Rates {
             areas: Vec::new(),
             upper: Vec::new(),
             lower: BTreeMap::new(),
-            priors: [Prior::default(), Prior::default()],
+            leaves: BTreeMap::new(),
+            wanted: VecDeque::new(),
+            priors: [Prior::default(), Prior::default(), Prior::default()],
             tally: Tally::default(),
             budget: Budget::new(config.cpu),
             shares: Shares::default(),
@@ -281,12 +306,11 @@ impl Rates {
             rng: Rng::seeded(config.seed),
             upper_turn: 0,
             round: Round::default(),
-            last_flush: None,
-            flushes: 0,
+            flushed: VecDeque::new(),
             can_flush: config.flush,
             chain: Chain::default(),
-            dbg: (0, 0, 0),
             set: AccessedSet::default(),
+            huge: false,
             config,
         })
     }
@@ -335,6 +359,9 @@ impl Rates {
             let at = self.upper.binary_search_by_key(&key, Table::key).ok()?;
             return Some(&mut self.upper[at]);
         }
+        if level == Level::PTE {
+            return self.leaves.get_mut(&key);
+        }
         self.lower.get_mut(&key)
     }
 
@@ -342,18 +369,50 @@ impl Rates {
     fn scan(&mut self, ports: &mut dyn Ports, level: Level, key: Key) -> Result<(Time, Bits)> {
         let range = Range::new(key.0, key.1, key.1 + (level.entry_bytes() << 9));
         let began = ports.now();
-        ports.access_bits()?.scan(&range, level, CLEAR, &mut self.set)?;
+        let stats = ports.access_bits()?.scan(&range, level, CLEAR, &mut self.set)?;
+        self.huge = level == Level::PTE && stats.leaves[1] > 0;
         let ended = ports.now();
         let mut young: Bits = [0; WORDS];
         young.iter_mut().zip(&self.set.young).for_each(|(to, from)| *to = *from);
         Ok((began + ended.since(began) / 2, young))
     }
 
+    /// When a table's bits were cleared last, if what was accessed since then was seen: translations that
+    /// stayed in TLBs were flushed soon after, as far as they can be.
+    fn seen_since(&mut self, visit: Visit, now: Time) -> Option<Time> {
+        let cleared = self.table(visit.level, visit.key)?.cleared?;
+        if !self.can_flush {
+            return Some(cleared);
+        }
+        let next = self.flushed.partition_point(|flush| *flush < cleared);
+        let flush = self.flushed.get(next)?;
+        (flush.since(cleared) <= now.since(cleared) / 4).then_some(cleared)
+    }
+
+    /// Clears once more what was cleared too long ago for the time until its look, just before the flush.
+    fn clear_again(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        for index in 0..self.cleared.len() {
+            let visit = self.cleared[index];
+            let Some(cleared) = self.table(visit.level, visit.key).and_then(|t| t.cleared) else {
+                continue;
+            };
+            if ports.now().since(cleared).as_nanos() as u64 > visit.distance / 4 {
+                let (at, young) = self.scan(ports, visit.level, visit.key)?;
+                let since = self.seen_since(visit, at);
+                if let Some(table) = self.table(visit.level, visit.key) {
+                    table.look(since, at, young, false);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Clears a table; its looks follow after the next flush.
     fn open(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<()> {
         let (at, young) = self.scan(ports, visit.level, visit.key)?;
+        let since = self.seen_since(visit, at);
         let Some(table) = self.table(visit.level, visit.key) else { return Ok(()) };
-        table.look(at, young, false);
+        table.look(since, at, young, false);
         self.cleared.push(visit);
         Ok(())
     }
@@ -364,8 +423,9 @@ impl Rates {
             return Ok(());
         }
         let (at, young) = self.scan(ports, visit.level, visit.key)?;
+        let since = self.seen_since(visit, at);
         let Some(table) = self.table(visit.level, visit.key) else { return Ok(()) };
-        table.look(at, young, true);
+        table.look(since, at, young, true);
         visit.looks -= 1;
         if visit.looks > 0 {
             if visit.work == Work::Hint {
@@ -387,6 +447,7 @@ impl Rates {
         let now = ports.now();
         let nodes = match visit.level {
             Level::PUD => self.settle_upper(visit.key, now),
+            Level::PTE => self.settle_leaves(visit, now),
             _ => self.settle_lower(visit, now),
         };
         ports.charge(Duration::from_nanos(TABLE_NS + NODE_NS * nodes as u64));
@@ -423,23 +484,7 @@ impl Rates {
     /// all rates are learned from them.
     fn settle_lower(&mut self, visit: Visit, now: Time) -> usize {
         let Some(table) = self.lower.get_mut(&visit.key) else { return 0 };
-        let t0 = std::time::Instant::now();
         let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[0], now);
-        self.dbg.0 += t0.elapsed().as_nanos() as u64;
-        self.dbg.1 += nodes as u64;
-        self.dbg.2 += 1;
-        if self.dbg.2 % 500 == 0 && std::env::var("DBG3").is_ok() {
-            eprintln!(
-                "{now} infer {} ns/table, {} nodes/table, {} ns/node; mean {} bar {} prior {:?}",
-                self.dbg.0 / self.dbg.2,
-                self.dbg.1 / self.dbg.2,
-                self.dbg.0 / self.dbg.1,
-                self.tally.mean_rate(),
-                rate_of(self.tally.bar().min(63.0)),
-                self.priors[0].show()
-            );
-            self.dbg = (0, 0, 0);
-        }
         if self.tally.wants_more(table) {
             self.refined.insert(visit.key);
         } else {
@@ -451,6 +496,91 @@ impl Rates {
             self.draw_sample(visit.key, span);
         }
         nodes
+    }
+
+    /// Infers rates of the pages of an entry of 2 MiB. What chance has chosen tells how accesses are spread
+    /// within such entries.
+    fn settle_leaves(&mut self, visit: Visit, now: Time) -> usize {
+        let Some(table) = self.leaves.get_mut(&visit.key) else { return 0 };
+        if self.huge {
+            table.segments.clear();
+            self.tally.note_leaves(1.0);
+            return 0;
+        }
+        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[2], now);
+        self.priors[2].learn(&lesson);
+        if visit.sampled {
+            self.tally.note_leaves(table.unevenness());
+        }
+        let above = Level::PUD.entry_of(Addr { space: visit.key.0, at: visit.key.1 });
+        if let Some(table) = self.lower.get_mut(&(visit.key.0, above.start)) {
+            table.drawn = None;
+        }
+        nodes
+    }
+
+    /// The next entry of 2 MiB whose leaves are looked at, and its rate.
+    fn next_leaves(&mut self, now: Time) -> Option<(Key, f32, bool)> {
+        while let Some((key, rate, sampled)) = self.wanted.pop_front() {
+            let known = self.leaves.get(&key);
+            if known.is_none_or(|table| {
+                let pause = if sampled { LEAVES_AGAIN } else { REVISIT };
+                !table.busy && table.seen.is_none_or(|seen| now.since(seen) >= pause)
+            }) {
+                return Some((key, rate, sampled));
+            }
+        }
+        None
+    }
+
+    /// Chooses entries whose leaves are to be looked at: some by chance, an access each; and where pages
+    /// within entries differ, the busiest ones as well.
+    fn want_leaves(&mut self) {
+        if !self.wanted.is_empty() {
+            return;
+        }
+        let mut busy: Vec<(Key, f32)> = Vec::new();
+        let bar = self.tally.worth_leaves();
+        let mut total = 0.0f64;
+        let mut next = self.rng.below(1 << 20) as f64 / f64::from(1 << 20);
+        let step = self.tally.total_rate() / LEAF_SAMPLES as f64;
+        let mut chosen = Vec::new();
+        for table in self.lower.values() {
+            for segment in &table.segments {
+                let rate = rate_of(segment.mean.min(segment.low + 3.0));
+                if segment.mean <= 0.0 {
+                    continue;
+                }
+                let entry = |at: usize| {
+                    (table.cover(&(at..at + 1)).space, table.cover(&(at..at + 1)).start)
+                };
+                let before = total;
+                total += f64::from(rate) * segment.entries.len() as f64;
+                while next * step < total && chosen.len() < LEAF_SAMPLES {
+                    let into = ((next * step - before) / f64::from(rate)) as usize;
+                    let at = (segment.entries.start + into).min(segment.entries.end - 1);
+                    chosen.push((entry(at), rate, true));
+                    next += 1.0;
+                }
+                if self.tally.is_uneven() && segment.mean >= bar && busy.len() < MOST_LEAVES {
+                    busy.extend(segment.entries.clone().map(|at| (entry(at), rate)));
+                }
+            }
+        }
+        busy.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        busy.truncate(LEAF_BATCH.max(self.leaves.len()));
+        let (leaves, tally) = (&self.leaves, &self.tally);
+        busy.retain(|(key, _)| leaves.get(key).is_none_or(|table| tally.wants_more_pages(table)));
+        busy.truncate(LEAF_BATCH);
+        self.wanted.extend(chosen);
+        self.wanted.extend(busy.into_iter().map(|(key, rate)| (key, rate, false)));
+        while self.leaves.len() > MOST_LEAVES {
+            let oldest = self.leaves.iter().filter(|(_, table)| !table.busy);
+            let Some(key) = oldest.min_by_key(|(_, table)| table.seen).map(|(key, _)| *key) else {
+                break;
+            };
+            self.leaves.remove(&key);
+        }
     }
 
     /// Time from clear to look for a table of level 2, in seconds.
@@ -486,7 +616,8 @@ impl Rates {
     fn distance_above(&self, key: Key) -> f32 {
         let at = self.upper.binary_search_by_key(&key, Table::key);
         let visits = at.map_or(0, |at| self.upper[at].visits);
-        let longest = if self.tally.above() > 0.0 { 1.0 / self.tally.above() } else { FIRST_DISTANCE };
+        let longest =
+            if self.tally.above() > 0.0 { 1.0 / self.tally.above() } else { FIRST_DISTANCE };
         let longest = longest.clamp(SHORTEST_ABOVE, FIRST_DISTANCE);
         let rungs = ((longest / SHORTEST_ABOVE).ln() / RUNG.ln()) as u32 + 1;
         SHORTEST_ABOVE * RUNG.powi((visits % rungs) as i32)
@@ -494,12 +625,14 @@ impl Rates {
 
     /// The next table for a kind of work.
     fn choose(&mut self, work: Work, now: Time) -> Option<Visit> {
+        if work == Work::Leaves {
+            return self.choose_leaves(now);
+        }
         let (level, key) = match work {
             Work::Upper => (Level::PUD, self.next_upper(now)?),
             Work::Hint => (Level::PMD, self.next_hint()?),
-            Work::Round => (Level::PMD, self.next_in_turn(now)?),
             Work::Refine => (Level::PMD, self.next_refined(now)?),
-            Work::Leaves => return None,
+            _ => (Level::PMD, self.next_in_turn(now)?),
         };
         if level == Level::PMD && !self.lower.contains_key(&key) {
             self.lower.insert(key, Table::new(key.0, key.1, Level::PMD, &self.areas));
@@ -508,13 +641,37 @@ impl Rates {
             Level::PMD => self.distance(key, work),
             _ => self.distance_above(key),
         };
-        let looks = if level == Level::PUD || distance < 0.005 { 1 } else { 3 };
+        let looks = if level == Level::PUD || distance < SHORTEST_REPEATED { 1 } else { 3 };
         // The last look comes sooner, by a different factor from visit to visit: whatever the rate of hot
         // entries, some look leaves some of them old.
         self.ladder = (self.ladder + 1) % LADDER.len();
         let distance = (distance * 1e9) as u64;
         let last_distance = (distance / LADDER[self.ladder]).max((DISTANCES.0 * 1e9) as u64);
-        Some(Visit { level, key, work, distance, last_distance, looks })
+        Some(Visit { level, key, work, distance, last_distance, looks, sampled: false })
+    }
+
+    /// A visit to the leaves of an entry: it takes as long as leaves a third of them young if all are alike.
+    fn choose_leaves(&mut self, now: Time) -> Option<Visit> {
+        let (key, rate, sampled) = self.next_leaves(now)?;
+        let areas = &self.areas;
+        self.leaves.entry(key).or_insert_with(|| Table::new(key.0, key.1, Level::PTE, areas));
+        let visits = self.leaves.get(&key).map_or(0, |table| table.visits);
+        // Where few pages take all accesses, they take them sooner.
+        let sooner = if self.tally.is_uneven() { 4f32.powi((visits % 3) as i32) } else { 1.0 };
+        let distance = LEAF_MEASURE * 512.0 / rate / sooner;
+        let distance = distance.clamp(LEAF_DISTANCES.0, LEAF_DISTANCES.1);
+        let distance = (distance * 1e9) as u64;
+        self.ladder = (self.ladder + 1) % LADDER.len();
+        let last_distance = (distance / (2 * LADDER[self.ladder])).max((DISTANCES.0 * 1e9) as u64);
+        Some(Visit {
+            level: Level::PTE,
+            key,
+            work: Work::Leaves,
+            distance,
+            last_distance,
+            looks: 2,
+            sampled,
+        })
     }
 
     fn next_upper(&mut self, now: Time) -> Option<Key> {
@@ -602,20 +759,6 @@ impl Rates {
     fn open_visits(&mut self, ports: &mut dyn Ports, spent: &mut Duration) -> Result<()> {
         let mut visits = self.plan(ports.now());
         visits.sort_by_key(|visit| (Reverse(visit.distance), visit.key));
-        if std::env::var("DBG2").is_ok() {
-            eprintln!(
-                "{} left {} price {:?} hints {} refined {} visits {:?}",
-                ports.now(),
-                self.budget.left(),
-                self.price,
-                self.hints.len(),
-                self.refined.len(),
-                visits
-                    .iter()
-                    .map(|v| (v.work, v.distance / 1000, v.key.1 >> 30))
-                    .collect::<Vec<_>>()
-            );
-        }
         let mut began = None;
         for visit in visits {
             let now = ports.now();
@@ -655,6 +798,11 @@ impl Rates {
         cost
     }
 
+    /// Takes what was spent on no visit from the budget: flushes, snapshots.
+    fn pay_rest(&mut self, ports: &dyn Ports, spent: Duration) {
+        self.budget.spend(ports.own_time().saturating_sub(spent));
+    }
+
     /// Has translations flushed where visits wait for it, and sets the times of their looks.
     fn flush(&mut self, ports: &mut dyn Ports) -> Result<()> {
         let now = ports.now();
@@ -662,20 +810,24 @@ impl Rates {
             return Ok(());
         }
         if self.can_flush {
-            if self.last_flush.is_some_and(|last| now.since(last) < FLUSH_EVERY) {
+            if self.flushed.back().is_some_and(|last| now.since(*last) < FLUSH_EVERY) {
                 return Ok(());
             }
+            self.clear_again(ports)?;
+            let now = ports.now();
             match ports.access_bits()?.flush() {
-                Ok(_) => self.flushes += 1,
+                Ok(_) => self.flushed.push_back(now),
                 Err(error) if error.kind() == ErrorKind::Missing => self.can_flush = false,
                 Err(error) => return Err(error),
             }
-            self.last_flush = Some(now);
+            while self.flushed.front().is_some_and(|first| now.since(*first) > OLDEST_FLUSH) {
+                self.flushed.pop_front();
+            }
         }
         let now = ports.now();
         for visit in std::mem::take(&mut self.cleared) {
             self.number += 1;
-            let at = now + Duration::from_nanos(visit.distance);
+            let at = self.look_at(now, visit.distance);
             self.due.push(Reverse(Due { at, number: self.number, visit }));
         }
         Ok(())
@@ -697,6 +849,15 @@ impl Rates {
         }
         self.priors[0].fit(&curves, FITS);
         ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
+        let pages = self.leaves.values().flat_map(|table| {
+            let rates = self.priors[2].rates();
+            let looks = &table.looks;
+            let entries = (0..512).step_by(LEAF_STRIDE).map(move |at| looks.pattern(at));
+            entries.map(|pattern| chain::single(looks.all(), pattern, rates, now))
+        });
+        let pages: Vec<_> = pages.take(SAMPLE).collect();
+        ports.charge(Duration::from_nanos(FIT_NS * pages.len() as u64));
+        self.priors[2].fit(&pages, FITS);
         let curves: Vec<_> = self
             .upper
             .iter()
@@ -725,22 +886,26 @@ impl Rates {
         }
     }
 
+    /// When a look comes that is to follow a clear after some time: at the beginning of a beat, where that is
+    /// close enough, so that the flush of that beat follows at once.
+    fn look_at(&self, now: Time, distance: u64) -> Time {
+        let beat = self.beat().as_nanos() as u64;
+        let beats = (distance + beat / 2) / beat;
+        match beats {
+            0 => now + Duration::from_nanos(distance),
+            _ => self.next_beat + Duration::from_nanos((beats - 1) * beat),
+        }
+    }
+
     fn close_window(&mut self, ports: &mut dyn Ports, start: Time) -> Snapshot {
         let now = ports.now();
         self.windows += 1;
         let samples = (self.config.window.as_nanos() / self.config.sampling.as_nanos()) as u32;
         self.tally.count(&self.upper, &self.lower, &self.round, now);
-        if std::env::var("DBG4").is_ok() && self.windows % 25 == 0 {
-            eprintln!(
-                "{now} {} tables {} refined {} hints {} d {}",
-                self.shares.show(),
-                self.lower.len(),
-                self.refined.len(),
-                self.hints.len(),
-                self.tally.mean_rate()
-            );
-        }
         self.fit_priors(ports, now);
+        if self.windows % 5 == 2 {
+            self.want_leaves();
+        }
         for table in self.lower.values_mut() {
             let hot = self.tally.hot_bits(table);
             if hot != table.hot {
@@ -752,6 +917,7 @@ impl Rates {
             areas: &self.areas,
             upper: &self.upper,
             lower: &mut self.lower,
+            leaves: &self.leaves,
             tally: &self.tally,
             samples,
             windows: self.windows,
@@ -816,8 +982,7 @@ impl Instrument for Rates {
             snapshot = Some(self.close_window(ports, start));
             self.window_start = snapshot.as_ref().map(|snapshot| snapshot.end);
         }
-        let rest = self.pay(ports, &mut spent, Work::Leaves);
-        self.shares.rest += rest.as_nanos() as f64;
+        self.pay_rest(ports, spent);
         let window_end = self.window_start.unwrap_or(now) + self.config.window;
         let due = self.due.peek().map_or(Time::NEVER, |Reverse(due)| due.at);
         let wake = window_end.min(due).min(self.next_beat);

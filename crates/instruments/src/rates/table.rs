@@ -84,11 +84,11 @@ impl Table {
         true
     }
 
-    /// Takes a look at all entries that also cleared them. What was cleared too long ago, or is young
-    /// everywhere though the time was not `chosen`, says too little to be kept.
-    pub(super) fn look(&mut self, at: Time, young: Bits, chosen: bool) {
-        if let Some(cleared) = self.cleared {
-            let seconds = at.since(cleared).as_secs_f32();
+    /// Takes a look at all entries that also cleared them; accesses were seen `since`. What was cleared too
+    /// long ago, or is young everywhere though the time was not `chosen`, says too little to be kept.
+    pub(super) fn look(&mut self, since: Option<Time>, at: Time, young: Bits, chosen: bool) {
+        if let Some(since) = since {
+            let seconds = at.since(since).as_secs_f32();
             let all = super::looks::mask(&self.span);
             let full = young.iter().zip(&all).all(|(young, all)| young & all == *all);
             if seconds <= LONGEST && (chosen || !full) {
@@ -140,6 +140,20 @@ impl Table {
     pub(super) fn segment(&self, entry: usize) -> Option<&Segment> {
         let next = self.segments.partition_point(|segment| segment.entries.end <= entry);
         self.segments.get(next).filter(|segment| segment.entries.contains(&entry))
+    }
+
+    /// How unevenly accesses fall on its entries: the rate of the entry that an access falls on in the mean,
+    /// over the rate of an entry in the mean; 1 where all are alike.
+    pub(super) fn unevenness(&self) -> f64 {
+        let (mut sum, mut square) = (0.0, 0.0);
+        for segment in self.segments.iter().filter(|segment| segment.mean > 0.0) {
+            let rate = f64::from(rate_of(segment.mean.min(segment.low + 3.0)));
+            let count = segment.entries.len() as f64;
+            sum += count * rate;
+            square += count * rate * rate;
+        }
+        let entries = self.span.len() as f64;
+        if sum > 0.0 { square * entries / (sum * sum) } else { 1.0 }
     }
 
     /// Nothing was young in the last looks.

@@ -19,9 +19,14 @@ const MOST_OVER_MEAN: f64 = 4.0;
 /// Accesses a second below which no 2 MiB are hot.
 const IDLE: f64 = 1.0;
 /// Cells of the core of the probability from which a rate is doubtful.
-const DOUBT: f32 = 4.0;
+pub(super) const DOUBT: f32 = 4.0;
 /// Cells by which the bar may be off.
 const STEADY: f32 = 0.25;
+/// Unevenness up to which entries speak for their pages.
+const EVEN: f64 = 2.0;
+/// Entries whose leaves must have been looked at before that is judged, and those that count.
+const LEAST_LEAVES: f64 = 4.0;
+const LEAF_MEMORY: f64 = 64.0;
 /// Cells above its lower bound up to which a rate is believed.
 const VAGUE: f32 = 3.0;
 /// Level-3 entries this many times as busy as the mean point out their tables.
@@ -35,6 +40,11 @@ pub(super) struct Tally {
     bar: Option<f32>,
     /// Mean rate of level-3 entries.
     above: f64,
+    /// All accesses a second, of the tables visited so far.
+    total: f64,
+    /// How unevenly accesses fall on the pages of the entry that an access falls on ([`Table::unevenness`]),
+    /// and leaves looked at for that, fading.
+    uneven: (f64, f64),
 }
 
 /// Sums over entries of 2 MiB.
@@ -89,7 +99,9 @@ impl Tally {
         let square = seen.square + (all - seen.entries) * rest * rest;
         // What level 3 says of all memory counts where tables visited so far say less.
         self.mean = (rate / all).max(self.above / 512.0);
-        let accessed = if rate > 0.0 { square / rate } else { 0.0 };
+        self.total = seen.rate;
+        // Of pages: within entries of 2 MiB accesses may fall on few of them.
+        let accessed = if rate > 0.0 { square / rate * self.unevenness() } else { 0.0 };
         let bar = (OF_ACCESSED * accessed)
             .clamp(LEAST_OVER_MEAN * self.mean, MOST_OVER_MEAN * self.mean)
             .max(IDLE);
@@ -98,6 +110,34 @@ impl Tally {
         if self.bar.is_none_or(|known| (known - bar).abs() > STEADY) {
             self.bar = Some(bar);
         }
+    }
+
+    /// Takes in how unevenly accesses fall on the pages of an entry that chance has chosen.
+    pub(super) fn note_leaves(&mut self, unevenness: f64) {
+        let (mean, weight) = self.uneven;
+        let weight = (weight + 1.0).min(LEAF_MEMORY);
+        self.uneven = (mean + (unevenness - mean) / weight, weight);
+    }
+
+    /// How unevenly accesses fall on pages within entries; 1 until enough is known.
+    fn unevenness(&self) -> f64 {
+        if self.uneven.1 < LEAST_LEAVES { 1.0 } else { self.uneven.0.max(1.0) }
+    }
+
+    /// Whether pages within entries differ so that entries say little of pages.
+    pub(super) fn is_uneven(&self) -> bool {
+        self.unevenness() > EVEN
+    }
+
+    /// The cell from which entries may hold hot pages where pages differ.
+    pub(super) fn worth_leaves(&self) -> f32 {
+        let most = self.unevenness() as f32;
+        self.bar() - cell_of(most.min(64.0)) + cell_of(1.0)
+    }
+
+    /// All accesses a second, as far as is known.
+    pub(super) fn total_rate(&self) -> f64 {
+        self.total
     }
 
     /// Whether nothing hot was found in a table.
@@ -123,6 +163,25 @@ impl Tally {
     /// Hot with a probability of at least four fifths.
     pub(super) fn is_hot(&self, segment: &Segment) -> bool {
         segment.core[0] >= self.bar()
+    }
+
+    /// Entries of 2 MiB whose pages were not looked at, though these differ: any of them may be hot.
+    pub(super) fn is_veiled(&self, segment: &Segment) -> bool {
+        self.is_uneven() && segment.high >= self.worth_leaves()
+    }
+
+    /// Whether it is in doubt which pages of an entry are hot, or how hot.
+    pub(super) fn wants_more_pages(&self, leaves: &Table) -> bool {
+        let bar = self.page_bar();
+        leaves.segments.iter().any(|segment| {
+            let [low, high] = segment.core;
+            high >= bar && (low < bar || high - low > DOUBT) && high - low > 1.5
+        })
+    }
+
+    /// The cell from which pages are hot.
+    pub(super) fn page_bar(&self) -> f32 {
+        self.bar() - cell_of(512.0) + cell_of(1.0)
     }
 
     /// It may well be hot or not, and its rate is known no closer than within a factor of three.

@@ -10,6 +10,9 @@ use tierscope_core::{
 use super::machine::Machine;
 use super::stamps::Stamp;
 
+/// The highest level that is judged.
+const TOP: Level = Level::P4D;
+
 /// Loads expected of an entry from which it is asked by itself: the first one found will do.
 const SURELY: f64 = 2.0;
 
@@ -22,7 +25,9 @@ impl Machine {
         if self.world.mappings.find(&byte).is_none() {
             return Judged::default();
         }
-        if level == Level::PTE && !self.swapped_within(&byte).is_empty() {
+        let leaf = self.leaf_at(at.at);
+        let level = level.max(leaf);
+        if level == leaf && !self.swapped_within(&byte).is_empty() {
             return Judged { state: State::Absent, reached: Some(level), ..Judged::default() };
         }
         let number = at.at >> level.shift();
@@ -34,7 +39,7 @@ impl Machine {
         Judged {
             state: if young { State::Young } else { State::Old },
             reached: Some(level),
-            kind: if level == Level::PTE { LeafKind::Page } else { LeafKind::Table },
+            kind: if level == leaf { LeafKind::Page } else { LeafKind::Table },
             dirty: false,
         }
     }
@@ -108,6 +113,7 @@ impl Machine {
     fn judge_alike(&mut self, part: &Range, since: u64, set: &mut AccessedSet) {
         let level = set.level;
         let forgets = self.world.forgets_after(since);
+        let kind = (level, self.world.is_leaf(level));
         let mut open: Vec<(u64, u64)> = Vec::new();
         let _ = self.world.profiles((since, self.now.0), |profile, times| {
             for strand in profile.overlapping(*part) {
@@ -115,7 +121,7 @@ impl Machine {
                 let each =
                     strand.pieces().map(|p| p.expected(level.entry_bytes(), times.1 - times.0));
                 if each.sum::<f64>() < SURELY {
-                    strand.each_load(here, level, times, forgets, |point, sure| {
+                    strand.each_load(here, kind, times, forgets, |point, sure| {
                         let entries =
                             (point.at >> level.shift(), ((point.end - 1) >> level.shift()) + 1);
                         if !sure {
@@ -176,16 +182,16 @@ impl Machine {
         mapped.intersect(range).as_slice().iter().map(|part| level.align(part)).collect()
     }
 
-    /// Narrows `ranges` to what lies under young entries of the levels above `level`, which are judged
-    /// from the top down.
+    /// Narrows `ranges` to what lies under young entries of the levels above `level`, up to `top`, which
+    /// are judged from the top down.
     fn prune(
         &mut self,
         mut ranges: RangeSet,
-        level: Level,
+        (level, top): (Level, Level),
         clear: bool,
         stats: &mut ScanStats,
     ) -> RangeSet {
-        let above = |upper: &Level| *upper > level;
+        let above = |upper: &Level| *upper > level && *upper <= top;
         let upper: Vec<Level> = self.config.radix.proven.highest_first().filter(above).collect();
         let mut set = AccessedSet::default();
         for upper in upper {
@@ -200,6 +206,131 @@ impl Machine {
             ranges = young.into_iter().collect::<RangeSet>().intersect(&ranges);
         }
         ranges
+    }
+}
+
+impl Machine {
+    /// Scans entries that are all of one kind; returns how many were cleared.
+    fn scan_entries(
+        &mut self,
+        mut ranges: RangeSet,
+        level: Level,
+        mode: ScanMode,
+        set: &mut AccessedSet,
+        stats: &mut ScanStats,
+    ) -> u64 {
+        if mode.prune {
+            ranges = self.prune(ranges, (level, TOP), mode.clear, stats);
+        }
+        let mut young = 0;
+        for part in self.mapped(&ranges, level).as_slice() {
+            let entries = part.bytes() >> level.shift();
+            stats.visited += entries;
+            stats.present += entries;
+            young += self.judge_entries(part, mode.clear, set);
+            if mode.present {
+                set.mark_present(part);
+            }
+        }
+        stats.young += young;
+        if level == Level::PTE {
+            self.leave_out(set, mode.present, stats);
+        }
+        if self.world.is_leaf(level) {
+            stats.leaves[usize::from(level.number()) - 1] += stats.present;
+        }
+        if mode.clear { young } else { 0 }
+    }
+
+    /// Scans pages of 4 KiB where memory lies in huge ones: a huge leaf's bit is that of all its 512.
+    /// Pages that were split are looked at one by one.
+    fn scan_huge(
+        &mut self,
+        mut ranges: RangeSet,
+        mode: ScanMode,
+        set: &mut AccessedSet,
+        stats: &mut ScanStats,
+    ) -> u64 {
+        if mode.prune {
+            ranges = self.prune(ranges, (Level::PMD, TOP), mode.clear, stats);
+        }
+        let mut cleared = 0;
+        let mut leaves = AccessedSet::default();
+        for part in self.mapped(&ranges, Level::PTE).as_slice() {
+            for (piece, huge) in self.pieces_of(part) {
+                if huge {
+                    leaves.reset(&piece, Level::PMD, false);
+                    let count = leaves.entries();
+                    let young = self.judge_entries(&leaves.range.clone(), mode.clear, &mut leaves);
+                    (stats.visited, stats.leaves[1]) =
+                        (stats.visited + count, stats.leaves[1] + count);
+                    cleared += if mode.clear { young } else { 0 };
+                    leaves
+                        .young_runs()
+                        .filter_map(|run| run.intersect(&piece))
+                        .for_each(|run| set.mark(&run));
+                } else {
+                    cleared += self.scan_split(piece, mode, set, stats);
+                }
+                if mode.present {
+                    set.mark_present(&piece);
+                }
+                stats.present += piece.bytes() >> Level::PTE.shift();
+            }
+        }
+        stats.young = set.young_count();
+        self.leave_out(set, mode.present, stats);
+        cleared
+    }
+
+    /// Scans a huge page that was split, or a part of it; returns how many entries were cleared.
+    fn scan_split(
+        &mut self,
+        piece: Range,
+        mode: ScanMode,
+        set: &mut AccessedSet,
+        stats: &mut ScanStats,
+    ) -> u64 {
+        let mut ranges: RangeSet = [piece].into_iter().collect();
+        if mode.prune {
+            ranges = self.prune(ranges, (Level::PTE, Level::PMD), mode.clear, stats);
+        }
+        let mut young = 0;
+        for part in ranges.as_slice().iter().filter_map(|part| part.intersect(&piece)) {
+            let entries = part.bytes() >> Level::PTE.shift();
+            (stats.visited, stats.leaves[0]) = (stats.visited + entries, stats.leaves[0] + entries);
+            young += self.judge_entries(&part, mode.clear, set);
+        }
+        if mode.clear { young } else { 0 }
+    }
+
+    /// Stretches of huge pages in a range, and pages that were split.
+    fn pieces_of(&self, range: &Range) -> Vec<(Range, bool)> {
+        let size = Level::PMD.entry_bytes();
+        let mut pieces = Vec::new();
+        let mut from = range.start;
+        for split in self.split.range(range.start / size..range.end.div_ceil(size)) {
+            let (start, end) =
+                ((split * size).max(range.start), ((split + 1) * size).min(range.end));
+            if start > from {
+                pieces.push((Range { start: from, end: start, ..*range }, true));
+            }
+            pieces.push((Range { start, end, ..*range }, false));
+            from = end;
+        }
+        if from < range.end {
+            pieces.push((Range { start: from, ..*range }, true));
+        }
+        pieces
+    }
+
+    /// The level of the leaf at an address.
+    fn leaf_at(&self, at: u64) -> Level {
+        if self.split.contains(&(at >> Level::PMD.shift())) {
+            Level::PTE
+        } else {
+            self.config.leaf()
+        }
     }
 }
 
@@ -230,25 +361,13 @@ impl AccessBits for Machine {
         if !self.knows(range.space) {
             return Ok(stats);
         }
-        let mut ranges: RangeSet = [set.range].into_iter().collect();
-        if mode.prune {
-            ranges = self.prune(ranges, level, mode.clear, &mut stats);
-        }
-        for part in self.mapped(&ranges, level).as_slice() {
-            let entries = part.bytes() >> level.shift();
-            stats.visited += entries;
-            stats.present += entries;
-            stats.young += self.judge_entries(part, mode.clear, set);
-            if mode.present {
-                set.mark_present(part);
-            }
-        }
-        if level == Level::PTE {
-            self.leave_out(set, mode.present, &mut stats);
-            stats.leaves[0] = stats.present;
-        }
+        let ranges: RangeSet = [set.range].into_iter().collect();
+        let cleared = if self.config.huge && level == Level::PTE {
+            self.scan_huge(ranges, mode, set, &mut stats)
+        } else {
+            self.scan_entries(ranges, level, mode, set, &mut stats)
+        };
         let costs = &self.config.costs.access_bits;
-        let cleared = if mode.clear { stats.young } else { 0 };
         let nanos = costs.call_ns + costs.entry_ns * stats.visited + costs.clear_ns * cleared;
         self.spend(nanos);
         Ok(stats)

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use tierscope_core::{Error, ErrorKind, LevelSet, PAGE_SIZE, Radix, Result};
+use tierscope_core::{Error, ErrorKind, Level, LevelSet, PAGE_SIZE, Radix, Result};
+use tierscope_hw::config::TlbArray;
 use tierscope_hw::{Machine as Hardware, PageSize};
 
 use super::swap::Swap;
@@ -33,8 +34,8 @@ pub struct Config {
     pub cores: u32,
     /// Lines that a thread waits for at a time; `None` for as many as the core has fill buffers.
     pub overlap: Option<u32>,
-    /// Memory lies in huge pages of 2 MiB wherever a mapping holds a whole one, until somebody splits them:
-    /// placement knows pages so. Translation does not: its reach and its bits are those of 4 KiB pages.
+    /// All memory lies in huge pages of 2 MiB, until somebody splits them, as with
+    /// [`crate::exact::Process::pages`] of that size: areas are rounded up to whole ones.
     pub huge: bool,
     /// Which tiers the target's memory lies in at the beginning.
     pub placement: Placement,
@@ -48,12 +49,16 @@ pub struct Config {
     pub first: u64,
     /// 4 KiB translations that a core's first-level TLB holds, and its TLBs together.
     pub tlb_pages: [u32; 2],
+    /// The same for translations of 2 MiB.
+    pub tlb_huge: [u32; 2],
     /// Entries that a core's paging-structure caches hold, by level number; 0 for no cache.
     pub upper_entries: [u32; 6],
+    /// Ways of their sets, by level number; 0 for a cache of one set.
+    pub upper_ways: [u32; 6],
     /// Time between two flushes of all TLBs and paging-structure caches; `None` for never.
     pub flush: Option<Duration>,
-    /// The kernel's timer tick, at which the paging-structure caches forget (see
-    /// [`crate::exact::Setup::tick`]); `None` for none.
+    /// The kernel's timer tick, which takes places of the paging-structure caches (see
+    /// [`crate::exact::Setup::tick`] and `upper.rs`) and flushes nothing; `None` for none.
     pub tick: Option<Duration>,
     /// Accesses a second where the workload does not say; `None` for as fast as can be. Never more
     /// than caches and tiers allow.
@@ -88,12 +93,15 @@ impl Config {
     #[must_use]
     pub fn of(hardware: &Hardware, costs: Costs) -> Self {
         let translation = &hardware.translation;
-        let small = |array: &&tierscope_hw::config::TlbArray| array.pages.contains(&PageSize::K4);
-        let first = translation.l1.iter().find(small).map_or(0, |array| array.entries);
-        let both = translation.l2.iter().find(small).map_or(first, |array| array.entries);
-        let mut upper_entries = [0; 6];
+        let tlb = |size: PageSize| {
+            let holds = |array: &&TlbArray| array.pages.contains(&size);
+            let first = translation.l1.iter().find(holds).map_or(0, |array| array.entries);
+            [first, translation.l2.iter().find(holds).map_or(first, |array| array.entries)]
+        };
+        let (mut upper_entries, mut upper_ways) = ([0; 6], [0; 6]);
         for array in &translation.psc {
             upper_entries[usize::from(array.level)] = array.entries;
+            upper_ways[usize::from(array.level)] = array.ways;
         }
         Self {
             seed: 1,
@@ -106,11 +114,12 @@ impl Config {
             min_free_kib: None,
             shared_core: false,
             first: FIRST,
-            tlb_pages: [first, both],
+            tlb_pages: tlb(PageSize::K4),
+            tlb_huge: tlb(PageSize::M2),
             upper_entries,
-            flush: Some(Duration::from_millis(5)),
-            // CONFIG_HZ of 250, the default.
-            tick: Some(Duration::from_millis(4)),
+            upper_ways,
+            flush: None,
+            tick: Some(Duration::from_micros(costs.tick.period_us)),
             rate: Some(RATE),
             visit: None,
             pause: Duration::ZERO,
@@ -120,6 +129,11 @@ impl Config {
             sampling: None,
             hardware: hardware.clone(),
         }
+    }
+
+    /// The level of leaves.
+    pub(super) fn leaf(&self) -> Level {
+        if self.huge { Level::PMD } else { Level::PTE }
     }
 
     /// Checks that the parameters make sense together.

@@ -14,6 +14,7 @@
 
 use super::machine::Machine;
 use super::profile::Profile;
+use super::residency::Group;
 
 /// Flushes that are kept before the first of them are dropped.
 const KEPT: usize = 1024;
@@ -77,18 +78,14 @@ impl Flushes {
 impl Profile {
     /// Pages of a core that walk once more because of a flush, where the one before was `gap` seconds
     /// ago.
-    fn refilled(&self, cores: f64, gap: f64) -> f64 {
-        let held = self.held[1];
-        let strands = self.layers.iter().flatten();
-        strands
-            .map(|strand| {
-                let [pages, rate] = strand.pages();
-                let rate = rate / cores;
-                let recent = rate * held.min(gap);
-                let again = if held.is_finite() { recent * (-rate * held).exp() } else { 0.0 };
-                pages * (-(-recent).exp_m1() - again)
-            })
-            .sum()
+    fn refilled(&self, gap: f64) -> f64 {
+        let held = self.residency.tlb[1];
+        let missed = |group: &Group| {
+            let recent = group.rate * held.min(gap);
+            let again = if held.is_finite() { recent * (-group.rate * held).exp() } else { 0.0 };
+            group.count * (-(-recent).exp_m1() - again)
+        };
+        self.residency.pages.iter().map(missed).sum()
     }
 }
 
@@ -96,9 +93,9 @@ impl Machine {
     /// Translations are forgotten now; the target pays for the walks that follow.
     pub(super) fn forget_translations(&mut self) {
         let now = self.now.0;
-        let last = self.world.forgot_before(now).all;
+        let last = self.world.forgot_before(now);
         let cores = f64::from(self.config.cores);
-        let walks = self.world.profile_at(now).refilled(cores, (now - last) as f64 / 1e9) * cores;
+        let walks = self.world.profile_at(now).refilled((now - last) as f64 / 1e9) * cores;
         let timing = &self.config.hardware.timing;
         let cycle = 1e3 / f64::from(self.config.hardware.processor.mhz);
         let each = f64::from(timing.llc_cycles) * cycle / f64::from(timing.walkers.max(1));

@@ -45,6 +45,8 @@ pub(super) struct Use {
     pub(super) rate: f64,
     /// Share of them that write.
     pub(super) writes: f64,
+    /// The level of its leaves.
+    pub(super) leaf: Level,
     /// Shares of them that the first TLB answers, that the second does, and that walk.
     pub(super) translation: [f64; 3],
     /// Share of the walks that read an entry, by level number.
@@ -52,9 +54,9 @@ pub(super) struct Use {
 }
 
 impl Use {
-    /// Accesses to a page before the next is turned to.
-    pub(super) fn run(stride: Option<u64>) -> f64 {
-        stride.map_or(1.0, |stride| (PAGE_SIZE as f64 / stride as f64).max(1.0))
+    /// Accesses to a page of so many bytes before the next is turned to.
+    pub(super) fn run(stride: Option<u64>, page: u64) -> f64 {
+        stride.map_or(1.0, |stride| (page as f64 / stride as f64).max(1.0))
     }
 
     fn pages(&self) -> f64 {
@@ -75,7 +77,8 @@ impl Use {
 
     /// Walks in a row that read their leaf entry from one line, at least one.
     fn in_a_line(&self) -> f64 {
-        let line = ENTRIES * PAGE_SIZE as f64 / self.every;
+        let page = self.leaf.entry_bytes() as f64;
+        let line = ENTRIES * page / self.every.max(page);
         self.stride.map_or(1.0, |_| line.max(1.0))
     }
 
@@ -216,10 +219,13 @@ impl Caches {
         let waited = lines * (1.0 - self.ahead(each));
         let llc = visits * (1.0 - own) - waited;
         let stay = 1.0 / (1.0 - last).max(1e-9);
-        let leaf = each.entries(Level::PTE);
+        let leaf = each.entries(each.leaf);
         let mut upper = [0.0; 2];
-        for level in (2..=5).filter_map(Level::new) {
+        for level in (each.leaf.number() + 1..=5).filter_map(Level::new) {
             let reads = each.loads[usize::from(level.number())];
+            if reads == 0.0 {
+                continue;
+            }
             upper[0] += reads;
             upper[1] += reads * (1.0 - self.last(each.entries(level).rate, false));
         }
@@ -263,6 +269,7 @@ mod tests {
             stride: None,
             rate,
             writes: 0.0,
+            leaf: Level::PTE,
             translation: [1.0, 0.0, 0.0],
             loads: [0.0; 6],
         }
@@ -307,7 +314,7 @@ mod tests {
         let hits = Caches::new(&hardware(2048, 0), &[each]).hits(&each);
         assert!((hits.reads - 0.125).abs() < 1e-9, "{hits:?}");
         assert!((hits.misses() - 0.125 * 3.0 / 64.0).abs() < 1e-9, "{hits:?}");
-        assert_eq!(Use::run(Some(8)), 512.0);
+        assert_eq!(Use::run(Some(8), PAGE_SIZE), 512.0);
     }
 
     // 1024 lines fit into the cache of 2048, but every second page's first line uses one set in 128.

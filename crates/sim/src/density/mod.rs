@@ -13,11 +13,15 @@
 //!
 //! - An access walks the page table unless the TLB holds the page; a walk loads an upper entry unless
 //!   the paging-structure cache of that level, or of one below, holds it. Which share of the accesses
-//!   comes so late that a cache has dropped what it needs follows from the caches' sizes, by their
-//!   characteristic times (`residency.rs`).
-//! - A [flush](Config::flush) empties all of them, a [tick](Config::tick) the paging-structure caches:
+//!   comes so late that the TLB has dropped the page follows from its size, by its characteristic time
+//!   (`residency.rs`); what the small sets of the other caches miss, from how many distinct others were
+//!   used meanwhile (`lru.rs`).
+//! - A [flush](Config::flush), or one that an instrument asked for (`flushes.rs`), empties all of them:
 //!   from then on the first access finds nothing in its way, and counts. Before that it counts if
 //!   nobody came by since they were emptied last, so that they hold nothing yet.
+//! - A [tick](Config::tick) flushes nothing: the kernel's own entries take places (`upper.rs`).
+//! - Where memory lies in [huge pages](Config::huge), entries of level 2 are leaves: TLBs hold so many
+//!   of 2 MiB, walks end there, and a scan of pages says of all 512 what the leaf says.
 //!
 //! # How fast the target goes
 //!
@@ -32,6 +36,8 @@
 //! `cargo test -p tierscope-sim --test agreement -- --nocapture` prints both beside each other: accesses
 //! a second, what TLBs, caches and tiers serve, shares of young entries at every level and in both
 //! orders of clearing, what every instrument reports, and at which cost; and holds them to bounds.
+//! `tests/agreement/grid.md` has the differences cell by cell, over sizes, pages, rates, backgrounds and
+//! flush periods.
 //!
 //! Three laws follow, and are tested:
 //!
@@ -45,16 +51,17 @@
 //! # What it leaves out
 //!
 //! To bits, sequential sweeps look like as many random visits to pages; to speed they are sweeps. Where a
-//! workload reads whole values, [`Config::visit`] says so: then all of a value is touched at once. Pages
-//! are 4 KiB, and all are there from the beginning; [huge](Config::huge) ones are known as such to who
-//! places memory, and to nobody else. Sampled accesses are drawn from the densities, but
-//! are not the very accesses that set bits. What a cache hides is told by its size and not by its sets,
+//! workload reads whole values, [`Config::visit`] says so: then all of a value is touched at once. All
+//! pages are there from the beginning and of one size; a huge page that was split is judged page by page,
+//! but TLBs go on as if it were whole. Accesses come one by one: of a workload's
+//! [bursts](tierscope_workloads::Workload::burst) densities know nothing, and a burst to cold memory
+//! sets upper entries together that here are set apart. Sampled accesses are drawn from the densities, but
+//! are not the very accesses that set bits. What a TLB hides is told by its size and not by its sets,
 //! and accesses that lie in cores unevenly are not known. Translations that a move or an armed page shoots
 //! down cost time, but are not walked anew. A walk that sets a flag makes a line of the page table dirty,
-//! which is not counted as written. After a flush the pages of a set that TLBs hold walk once each, over
-//! some milliseconds; above the leaves these walks count from the next flush after a clear on, not from
-//! the one before. DAMON's regions go by the luck of few hits: where little is hot, the
-//! two modes agree on means over seeds and not run by run.
+//! which is not counted as written. What a tick takes of a set of a paging-structure cache, unless it
+//! takes all of it, comes by chance and not tick by tick. DAMON's regions go by the luck of few hits:
+//! where little is hot, the two modes agree on means over seeds and not run by run.
 
 mod bits;
 mod config;
@@ -65,6 +72,7 @@ mod flushes;
 mod hash;
 mod hits;
 mod ledger;
+mod lru;
 mod machine;
 mod moves;
 mod piece;
@@ -74,8 +82,11 @@ mod residency;
 mod samples;
 mod stamps;
 mod stretches;
+mod sums;
 mod swap;
+mod upper;
 mod view;
+mod walks;
 mod world;
 
 pub use crate::account::{Account, Counts, Spent};

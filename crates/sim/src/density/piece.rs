@@ -108,11 +108,6 @@ impl Piece {
             / 1e9
     }
 
-    /// Pages that are accessed.
-    pub(super) fn pages(&self) -> f64 {
-        self.slots as f64 * (self.reach / PAGE_SIZE) as f64
-    }
-
     /// Slots that may have bytes within `start..end`, which overlaps the piece.
     fn slots_of(&self, start: u64, end: u64) -> (u64, u64) {
         let from = start.saturating_sub(self.range.start) / self.every;

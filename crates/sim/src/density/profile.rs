@@ -8,7 +8,7 @@ use super::config::{Config, VALUES};
 use super::hash::draw;
 use super::hits::{Caches, Hits, Use};
 use super::piece::Piece;
-use super::residency::{Group, alike, characteristic_time, seen};
+use super::walks::Residency;
 
 /// A density at work.
 #[derive(Clone, Debug)]
@@ -18,8 +18,10 @@ pub(super) struct Strand {
     /// Accesses that the TLB answers, unless it was flushed.
     pub(super) hits: Option<Piece>,
     /// Share of the walks that load the entry of a level because it was dropped since the walk before,
-    /// by level number.
+    /// by level number, in the middle of the range.
     pub(super) loads: [f64; 6],
+    /// Accesses follow one another.
+    pub(super) sweeps: bool,
     /// The addresses.
     pub(super) range: Range,
     /// Share of all accesses.
@@ -39,9 +41,8 @@ pub(super) struct Profile {
     pub(super) begin: u64,
     /// And ends.
     pub(super) end: u64,
-    /// Seconds that translation caches hold an entry since its last use, by level number; 1 is the
-    /// TLB's.
-    pub(super) held: [f64; 6],
+    /// What translation caches make of it.
+    pub(super) residency: Residency,
     /// One list for each pattern.
     pub(super) layers: Vec<Vec<Strand>>,
 }
@@ -61,10 +62,9 @@ impl Profile {
         (begin, rate): (u64, f64),
     ) -> Self {
         let densities = workload.densities(segment);
-        let layers = layered(&densities, bases, &visited(config, workload));
+        let layers = cut(layered(&densities, bases, &visited(config, workload)));
         let residency = Residency::new(config, &layers, rate);
-        let uses: Vec<Use> =
-            layers.iter().flatten().map(|placed| residency.used(placed, rate)).collect();
+        let uses: Vec<Use> = layers.iter().flatten().map(|placed| residency.used(placed)).collect();
         let caches = Caches::new(&config.hardware, &uses);
         let mut number = 0;
         let mut strand = |placed: &Placed| {
@@ -72,8 +72,8 @@ impl Profile {
             let each = &uses[number];
             number += 1;
             let key = draw(draw(config.seed, begin), number as u64);
-            let visits = visits(placed, rate);
-            let walking = residency.late(placed, rate);
+            let visits = residency.visits(placed);
+            let walking = residency.late(placed);
             let part = |share: f64, salt: u64| {
                 let rate = visits * share;
                 let key = draw(key, salt);
@@ -89,6 +89,7 @@ impl Profile {
                 walks: part(walking, 0),
                 hits: part(1.0 - walking, 1),
                 loads: residency.loads(placed, false),
+                sweeps: density.stride.is_some(),
                 range,
                 share: density.weight,
                 rate: each.rate,
@@ -97,9 +98,7 @@ impl Profile {
             }
         };
         let layers = layers.iter().map(|layer| layer.iter().map(&mut strand).collect()).collect();
-        let mut held = residency.held;
-        held[1] = residency.tlb[1];
-        Self { begin, end: segment.end.as_nanos() as u64, held, layers }
+        Self { begin, end: segment.end.as_nanos() as u64, residency, layers }
     }
 
     /// The strands that overlap a range, layer by layer.
@@ -113,11 +112,11 @@ impl Profile {
 
 /// A density with its addresses.
 #[derive(Clone, Copy, Debug)]
-struct Placed {
-    density: Density,
-    range: Range,
+pub(super) struct Placed {
+    pub(super) density: Density,
+    pub(super) range: Range,
     /// Bytes that are accessed one after the other, if not one here and one there.
-    visit: Option<u64>,
+    pub(super) visit: Option<u64>,
 }
 
 /// Of each area, the bytes of a visit.
@@ -148,166 +147,43 @@ fn layered(densities: &[Density], bases: &[u64], visits: &[Option<u64>]) -> Vec<
     layers
 }
 
-fn pages(Placed { density, range, .. }: &Placed) -> f64 {
-    range.bytes().div_ceil(density.every).max(1) as f64
-}
-
-/// Times a second that accesses turn to one of the pages.
-fn visits(placed: &Placed, rate: f64) -> f64 {
-    placed.density.weight * rate / Use::run(placed.density.stride)
-}
-
-/// Characteristic times of the TLBs and of the paging-structure caches in a segment.
-struct Residency {
-    /// Cores that the accesses are spread over.
-    cores: f64,
-    /// Seconds between two times at which all is forgotten, and at which upper levels are.
-    flush: [f64; 2],
-    /// Of the first-level TLB, and of both.
-    tlb: [f64; 2],
-    /// By level number; 0 where a level is not cached.
-    held: [f64; 6],
-    /// Of each layer: where a density begins, and walks a second below it.
-    sums: Vec<Vec<(u64, f64)>>,
-}
-
-impl Residency {
-    fn new(config: &Config, layers: &[Vec<Placed>], rate: f64) -> Self {
-        let cores = f64::from(config.cores);
-        let seconds = |every: Option<std::time::Duration>| {
-            every.map_or(f64::INFINITY, |every| every.as_secs_f64())
-        };
-        let flush = seconds(config.flush);
-        let group = |placed: &Placed| Group {
-            count: pages(placed),
-            rate: visits(placed, rate) / pages(placed) / cores,
-        };
-        let groups = alike(layers.iter().flatten().map(group));
-        let mut residency = Self {
-            cores,
-            flush: [flush, flush.min(seconds(config.tick))],
-            tlb: config.tlb_pages.map(|pages| characteristic_time(&groups, f64::from(pages))),
-            held: [0.0; 6],
-            sums: Vec::with_capacity(layers.len()),
-        };
-        for layer in layers {
-            let mut sum = 0.0;
-            let mut sums = Vec::with_capacity(2 * layer.len());
-            for placed in layer {
-                sums.push((placed.range.start, sum));
-                sum += visits(placed, rate) * residency.walking(placed, rate);
-                sums.push((placed.range.end, sum));
-            }
-            residency.sums.push(sums);
-        }
-        for level in (2..=5).filter_map(Level::new) {
-            let capacity = f64::from(config.upper_entries[usize::from(level.number())]);
-            if capacity > 0.0 {
-                let groups = residency.entries(layers, level);
-                residency.held[usize::from(level.number())] =
-                    characteristic_time(&groups, capacity);
-            }
-        }
-        residency
+/// Cuts ranges where those of other layers begin and end, on huge pages: so that of all pages of one the
+/// same holds, whoever else accesses them. Accesses that follow one another are left whole, and so is
+/// everything where there are too many ends.
+fn cut(layers: Vec<Vec<Placed>>) -> Vec<Vec<Placed>> {
+    let size = Level::PMD.entry_bytes();
+    let ends = |placed: &Placed| {
+        [placed.range.start & !(size - 1), placed.range.end.next_multiple_of(size)]
+    };
+    let mut edges: Vec<u64> = layers.iter().flatten().flat_map(ends).collect();
+    edges.sort_unstable();
+    edges.dedup();
+    if layers.len() < 2 || edges.len() > EDGES {
+        return layers;
     }
-
-    /// Share of the visits to pages that a TLB does not answer. A sweep comes back to a page after all
-    /// others: a TLB holds all of them or none.
-    fn missing(&self, placed: &Placed, rate: f64, (tlb, flush): (f64, f64)) -> f64 {
-        let each = visits(placed, rate) / pages(placed) / self.cores;
-        if placed.density.stride.is_some() && each * tlb < 1.0 {
-            return 1.0;
-        }
-        seen(each, tlb, flush)
-    }
-
-    /// Share of the visits to pages that walk.
-    fn walking(&self, placed: &Placed, rate: f64) -> f64 {
-        self.missing(placed, rate, (self.tlb[1], self.flush[0]))
-    }
-
-    /// Share of the visits to pages that walk although nothing was flushed.
-    fn late(&self, placed: &Placed, rate: f64) -> f64 {
-        self.missing(placed, rate, (self.tlb[1], f64::INFINITY))
-    }
-
-    /// The accesses to a range as caches see them.
-    fn used(&self, placed: &Placed, rate: f64) -> Use {
+    let of_one = |placed: Placed| -> Vec<Placed> {
         let Placed { density, range, .. } = placed;
-        let turns = 1.0 / Use::run(density.stride);
-        let walks = turns * self.walking(placed, rate);
-        let second = turns * self.missing(placed, rate, (self.tlb[0], self.flush[0])) - walks;
-        let second = second.max(0.0);
-        Use {
-            bytes: range.bytes() as f64,
-            every: density.every as f64,
-            stride: density.stride.map(|stride| stride as f64),
-            rate: density.weight * rate,
-            writes: density.writes,
-            translation: [1.0 - walks - second, second, walks],
-            loads: self.loads(placed, true),
+        if density.stride.is_some() || density.every != PAGE_SIZE {
+            return vec![placed];
         }
-    }
-
-    /// Walks a second below an address of a layer.
-    fn below(&self, layer: usize, at: u64) -> f64 {
-        let sums = &self.sums[layer];
-        let next = sums.partition_point(|(start, _)| *start <= at);
-        let Some((start, before)) = next.checked_sub(1).map(|last| sums[last]) else { return 0.0 };
-        let Some((end, after)) = sums.get(next) else { return before };
-        before + (after - before) * (at - start) as f64 / (end - start) as f64
-    }
-
-    /// Walks a second and core through the entry that begins at `start`.
-    fn through(&self, start: u64, level: Level) -> f64 {
-        let end = start.saturating_add(level.entry_bytes());
-        let sum = |layer| self.below(layer, end) - self.below(layer, start);
-        (0..self.sums.len()).map(sum).sum::<f64>() / self.cores
-    }
-
-    /// The entries of a level that are walked through: those at the ends of densities one by one,
-    /// those inside together.
-    fn entries(&self, layers: &[Vec<Placed>], level: Level) -> Vec<Group> {
-        let mut edges: Vec<u64> = layers
-            .iter()
-            .flatten()
-            .flat_map(|Placed { range, .. }| {
-                [range.start >> level.shift(), (range.end - 1) >> level.shift()]
-            })
-            .flat_map(|entry| [entry, entry + 1])
-            .collect();
-        edges.sort_unstable();
-        edges.dedup();
-        let group = |pair: &[u64]| Group {
-            count: (pair[1] - pair[0]) as f64,
-            rate: self.through(pair[0] << level.shift(), level),
+        let first = edges.partition_point(|edge| *edge <= range.start);
+        let inside = edges[first..].iter().take_while(|edge| **edge < range.end);
+        let starts: Vec<u64> = [range.start].into_iter().chain(inside.copied()).collect();
+        let stops = starts[1..].iter().copied().chain([range.end]);
+        let part = |(start, end): (&u64, u64)| {
+            let weight = density.weight * (end - start) as f64 / range.bytes() as f64;
+            let range = Range { start: *start, end, ..range };
+            Placed { density: Density { weight, ..density }, range, ..placed }
         };
-        alike(edges.windows(2).map(group))
-    }
+        starts.iter().zip(stops).map(part).collect()
+    };
+    layers.into_iter().map(|layer| layer.into_iter().flat_map(of_one).collect()).collect()
+}
 
-    /// Share of the walks of a density that load the entry of each level: where a lower level's cache
-    /// answers, the levels above are not read. Told for the middle of its range; with those that come
-    /// first after all was forgotten, or without.
-    fn loads(&self, Placed { density, range, visit }: &Placed, forgets: bool) -> [f64; 6] {
-        let mut loads = [1.0; 6];
-        let flush = if forgets { self.flush[1] } else { f64::INFINITY };
-        for level in (2..=5).filter_map(Level::new) {
-            let number = usize::from(level.number());
-            let start = (range.start + range.bytes() / 2) & !(level.entry_bytes() - 1);
-            let held = self.held[number];
-            let own = match density.stride {
-                _ if held == 0.0 => 1.0,
-                // Of a visit it counts whether the entry is loaded at all, wherever in it.
-                Some(_) if let (Some(bytes), false) = (visit, forgets) => {
-                    let walks = level.entry_bytes().min(*bytes) / PAGE_SIZE;
-                    seen(self.through(start, level) / walks as f64, held, flush)
-                }
-                // A sweep turns to the next entry when it is through with one.
-                Some(_) => (density.every as f64 / level.entry_bytes() as f64).min(1.0),
-                None => seen(self.through(start, level), held, flush),
-            };
-            loads[number] = own.min(loads[number - 1]);
-        }
-        loads
-    }
+/// Ends of ranges, at most, where other ranges are cut.
+const EDGES: usize = 1 << 16;
+
+/// Pages of 4 KiB that are accessed.
+pub(super) fn pages(Placed { density, range, .. }: &Placed) -> f64 {
+    range.bytes().div_ceil(density.every).max(1) as f64
 }

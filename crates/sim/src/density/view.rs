@@ -39,7 +39,13 @@ impl Machine {
     pub(super) fn split_pages(&mut self, range: &Range) {
         let size = Level::PMD.entry_bytes();
         let before = self.split.len();
-        self.split.extend(range.start / size..range.end.div_ceil(size));
+        for page in range.start / size..range.end.div_ceil(size) {
+            if self.split.insert(page) {
+                // Its entries have the flags of the one.
+                let stamp = self.stamps.get(SPACE, Level::PMD, page);
+                self.stamps.set_all(SPACE, Level::PTE, page, stamp);
+            }
+        }
         self.stretches.moved.split += (self.split.len() - before) as u64 * size;
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tierscope_core::{
-    Backing, Error, ErrorKind, Level, Mapping, Mappings, Range, RangeSet, Result, Space, SpaceId,
-    Time,
+    Backing, Error, ErrorKind, Level, Mapping, Mappings, PAGE_SIZE, Range, RangeSet, Result, Space,
+    SpaceId, Time,
 };
 use tierscope_workloads::description::Pattern;
 use tierscope_workloads::{Segment, Workload};
@@ -67,7 +67,8 @@ impl World {
     /// # Errors
     /// If the areas do not fit into the address space.
     pub(super) fn new(config: &Config, workload: &Workload) -> Result<Self> {
-        let mut next = config.first;
+        let mut next =
+            if config.huge { config.first.next_multiple_of(ALIGNED) } else { config.first };
         let mut bases = Vec::with_capacity(workload.areas.len());
         for area in &workload.areas {
             bases.push(next);
@@ -82,7 +83,7 @@ impl World {
             .cause(format!("{} levels reach {reach:#x}", config.radix.levels))
             .remedy("choose a machine of 5 levels, or make the areas smaller"));
         }
-        let mappings = Arc::new(mappings(workload, &bases));
+        let mappings = Arc::new(mappings(workload, &bases, config.leaf()));
         let ever = ever(workload, &bases);
         let tiers = &config.hardware.tiers;
         let marks = Watermarks::of_tiers(tiers, 0, config.watermark_scale, config.min_free_kib);
@@ -248,50 +249,132 @@ impl World {
         ControlFlow::Continue(())
     }
 
-    /// Whether an entry of `level` was loaded within `from..to`, after having been cleared at `from`.
+    /// Whether an entry was loaded within `from..to`, after having been cleared at `from`; of `level`,
+    /// leaf or not.
     ///
     /// From when the caches forget, the first access finds none of them in its way. Before that it
     /// counts if they do not hold the entry: where nobody came by since they forgot last, or where it
     /// comes so late that they dropped it meanwhile.
     pub(super) fn loaded(&mut self, entry: Range, level: Level, (from, to): (u64, u64)) -> bool {
-        let number = usize::from(level.number());
-        let Forgets { all, upper } = self.forgets_after(from);
-        let free = if level == Level::PTE { from } else { upper };
-        if self.any(entry, (from.max(free), to), Kind::Walks, |_, _| true)
-            || self.any(entry, (from.max(all), to), Kind::Hits, |_, _| true)
+        let all = self.forgets_after(from);
+        let uncovered = (from.max(all), to);
+        if self.any(entry, uncovered, Kind::Walks, |_| true)
+            || self.any(entry, uncovered, Kind::Hits, |_| true)
         {
             return true;
         }
-        let (kind, end) =
-            if level == Level::PTE { (Kind::Hits, all) } else { (Kind::Walks, upper) };
-        let hidden = (from, end.min(to));
-        if !self.any(entry, hidden, kind, |_, _| true) {
-            return false;
+        let hidden = (from, all.min(to));
+        if self.is_leaf(level) {
+            return self.any(entry, hidden, Kind::Walks, |_| true)
+                || self.any(entry, hidden, Kind::Hits, |_| true) && !self.held_leaf(entry, from);
         }
-        if !self.held(entry, level, from) {
-            return true;
+        let since = self.held_since(entry, level, from);
+        if !self.any_at_all(entry, (since.unwrap_or(from), from)) {
+            // Nothing holds it. Without an access since all was forgotten the TLBs hold nothing either.
+            let forgot = self.forgot_before(from);
+            let filled = since.is_none_or(|since| since > forgot);
+            return self.any(entry, hidden, Kind::Walks, |_| true)
+                || !filled && self.any(entry, hidden, Kind::Hits, |_| true);
         }
-        let dropped = |strand: &Strand| strand.loads[number] > HARDLY;
-        let drops = self.profile_at(from).overlapping(entry).any(dropped);
-        kind == Kind::Walks
-            && drops
-            && self.any(entry, hidden, kind, |strand, point| unit(point) < strand.loads[number])
+        self.reloaded(entry, level, hidden) || self.refilled(entry, level, hidden)
     }
 
-    /// Whether the caches hold an entry at a time, for somebody walked to it.
-    fn held(&mut self, entry: Range, level: Level, time: u64) -> bool {
-        let held = self.profile_at(time).held[usize::from(level.number())];
-        let since = time - (held * 1e9).min(time as f64) as u64;
-        let Forgets { all, upper } = self.forgot_before(time);
-        if level == Level::PTE {
-            let since = since.max(all);
-            return self.any(entry, (since, time), Kind::Walks, |_, _| true)
-                || self.any(entry, (since, time), Kind::Hits, |_, _| true);
+    /// Whether an access that the TLBs would answer walks within a time, as the first to its page since
+    /// all was forgotten, and finds that the caches above dropped the entry.
+    fn refilled(&mut self, entry: Range, level: Level, (from, to): (u64, u64)) -> bool {
+        let forgot = self.forgot_before(from);
+        let size = self.config.leaf().entry_bytes();
+        let mut first = Vec::new();
+        let _ = self.profiles((from, to), |profile, times| {
+            let missed = profile.residency.missed(entry.start, level, false);
+            for strand in profile.overlapping(entry) {
+                let share = strand.loads(level, missed);
+                let all_in = strand.turns(size) * (from - forgot) as f64 / 1e9 > FILLED;
+                let hits = strand.hits.as_ref().filter(|_| share > HARDLY && !all_in);
+                let Some(hits) = hits else { continue };
+                let _ = hits.points((entry.start, entry.end), times, |point| {
+                    if unit(point) < share {
+                        first.push((point.at & !(size - 1), point.time));
+                    }
+                    ControlFlow::Continue(())
+                });
+            }
+            ControlFlow::Continue(())
+        });
+        let page = |at: u64| Range::new(SPACE, at, at + size);
+        first.into_iter().any(|(at, time)| !self.any_at_all(page(at), (forgot, time)))
+    }
+
+    /// Whether a walk within a time finds that the caches dropped the entry since the walk before. A
+    /// set that each tick empties has done so for the first walk after a tick.
+    fn reloaded(&mut self, entry: Range, level: Level, (from, to): (u64, u64)) -> bool {
+        if !self.profile_at(from).residency.is_emptied(entry.start, level) {
+            return self.walked_up(entry, level, (from, to), false);
         }
-        // The first access after a flush walks, whatever the TLB would have held.
-        let since = since.max(upper);
-        self.any(entry, (since, time), Kind::Walks, |_, _| true)
-            || upper == all && self.any(entry, (since, time), Kind::Hits, |_, _| true)
+        let tick = self.config.tick.map_or(u64::MAX, nanos);
+        let (last, next) = (from / tick * tick, (from / tick + 1).saturating_mul(tick));
+        self.walked_up(entry, level, (next, to), true)
+            || !self.walked_up(entry, level, (last, from), true)
+                && self.walked_up(entry, level, (from, to.min(next)), true)
+    }
+
+    /// Whether a walk within a time comes to the cache of a level, for an entry, and misses it, or
+    /// misses it surely.
+    fn walked_up(
+        &mut self,
+        entry: Range,
+        level: Level,
+        (from, to): (u64, u64),
+        surely: bool,
+    ) -> bool {
+        self.profiles((from, to), |profile, times| {
+            let missed = match surely {
+                true => 1.0,
+                false => profile.residency.missed(entry.start, level, false),
+            };
+            if missed <= HARDLY {
+                return ControlFlow::Continue(());
+            }
+            for strand in profile.overlapping(entry) {
+                let share = strand.loads(level, missed);
+                let Some(walks) = strand.walks.as_ref().filter(|_| share > HARDLY) else {
+                    continue;
+                };
+                walks.points((entry.start, entry.end), times, |point| {
+                    if unit(point) < share {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
+                })?;
+            }
+            ControlFlow::Continue(())
+        })
+        .is_break()
+    }
+
+    /// Whether the TLBs hold a page at a time.
+    fn held_leaf(&mut self, page: Range, time: u64) -> bool {
+        let held = self.profile_at(time).residency.tlb[1];
+        let since = before(time, held).max(self.forgot_before(time));
+        self.any_at_all(page, (since, time))
+    }
+
+    /// Since when nobody may have walked through an entry at a time for no cache to hold it or one
+    /// below it; `None` if no cache ever does.
+    fn held_since(&mut self, entry: Range, level: Level, time: u64) -> Option<u64> {
+        let held = self.profile_at(time).residency.held(entry.start, level);
+        (held > 0.0).then(|| before(time, held).max(self.forgot_before(time)))
+    }
+
+    fn any_at_all(&mut self, entry: Range, times: (u64, u64)) -> bool {
+        self.any(entry, times, Kind::Walks, |_| true)
+            || self.any(entry, times, Kind::Hits, |_| true)
+    }
+
+    /// Whether entries of a level are leaves, where pages were not split.
+    pub(super) fn is_leaf(&self, level: Level) -> bool {
+        level <= self.config.leaf()
     }
 
     /// Whether there is an access of that kind to the entry within the time that counts.
@@ -300,31 +383,25 @@ impl World {
         entry: Range,
         times: (u64, u64),
         kind: Kind,
-        mut counts: impl FnMut(&Strand, &Point) -> bool,
+        mut counts: impl FnMut(&Point) -> bool,
     ) -> bool {
         self.profiles(times, |profile, times| profile.any(entry, times, kind, &mut counts))
             .is_break()
     }
 
-    /// When translations are forgotten after a time. Flushes come in the middle of their periods, so
-    /// that none falls together with the wake-ups of an instrument of the same period; ticks at whole
-    /// periods, as in exact mode.
-    pub(super) fn forgets_after(&self, time: u64) -> Forgets {
-        let next = |every: u64, offset: u64| (time + offset) / every * every + every - offset;
-        let all = self.config.flush.map(nanos).map_or(u64::MAX, |every| next(every, every / 2));
-        let all = all.min(self.flushes.after(time).unwrap_or(u64::MAX));
-        let tick = self.config.tick.map(nanos).map_or(u64::MAX, |every| next(every, 0));
-        Forgets { all, upper: all.min(tick) }
+    /// When translations are forgotten next after a time. Flushes come in the middle of their periods,
+    /// so that none falls together with the wake-ups of an instrument of the same period.
+    pub(super) fn forgets_after(&self, time: u64) -> u64 {
+        let next = |every: u64| (time + every / 2) / every * every + every - every / 2;
+        let all = self.config.flush.map(nanos).map_or(u64::MAX, next);
+        all.min(self.flushes.after(time).unwrap_or(u64::MAX))
     }
 
     /// When they were forgotten last, up to and with a time; 0 for never.
-    pub(super) fn forgot_before(&self, time: u64) -> Forgets {
-        let last =
-            |every: u64, offset: u64| ((time + offset) / every * every).saturating_sub(offset);
-        let all = self.config.flush.map(nanos).map_or(0, |every| last(every, every / 2));
-        let all = all.max(self.flushes.before(time).unwrap_or(0));
-        let tick = self.config.tick.map(nanos).map_or(0, |every| last(every, 0));
-        Forgets { all, upper: all.max(tick) }
+    pub(super) fn forgot_before(&self, time: u64) -> u64 {
+        let last = |every: u64| ((time + every / 2) / every * every).saturating_sub(every / 2);
+        let all = self.config.flush.map(nanos).map_or(0, last);
+        all.max(self.flushes.before(time).unwrap_or(0))
     }
 
     /// The target at `now`.
@@ -334,17 +411,16 @@ impl World {
     }
 }
 
-/// When translation caches are emptied for the first time after a clear.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Forgets {
-    /// TLBs and paging-structure caches.
-    pub(super) all: u64,
-    /// Paging-structure caches.
-    pub(super) upper: u64,
-}
+/// Accesses to a page expected since a flush from which on it was surely accessed.
+const FILLED: f64 = 16.0;
 
 /// Caches that drop an entry less often than once in so many uses keep it.
 const HARDLY: f64 = 1e-9;
+
+/// So many seconds before a time.
+fn before(time: u64, seconds: f64) -> u64 {
+    time - (seconds * 1e9).min(time as f64) as u64
+}
 
 fn nanos(every: Duration) -> u64 {
     every.as_nanos() as u64
@@ -364,7 +440,7 @@ impl Profile {
         entry: Range,
         times: (u64, u64),
         kind: Kind,
-        counts: &mut impl FnMut(&Strand, &Point) -> bool,
+        counts: &mut impl FnMut(&Point) -> bool,
     ) -> ControlFlow<()> {
         for strand in self.overlapping(entry) {
             let piece = match kind {
@@ -373,11 +449,7 @@ impl Profile {
             };
             let Some(piece) = piece else { continue };
             piece.points((entry.start, entry.end), times, |point| {
-                if counts(strand, point) {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
+                if counts(point) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
         }
         ControlFlow::Continue(())
@@ -385,41 +457,43 @@ impl Profile {
 }
 
 impl Strand {
-    /// Visits the accesses within `times` that may load the entries of `level` they lie in, and says
-    /// whether they surely do ([`World::loaded`]).
+    /// Share of the walks that load an entry of a level above the leaves, where of those that come to
+    /// its cache `missed` find it dropped.
+    fn loads(&self, level: Level, missed: f64) -> f64 {
+        let number = usize::from(level.number());
+        if self.sweeps { self.loads[number] } else { self.loads[number - 1] * missed }
+    }
+
+    /// Accesses a second to a page of so many bytes, at least.
+    fn turns(&self, bytes: u64) -> f64 {
+        let rate: f64 = self.pieces().map(|piece| piece.rate).sum();
+        rate * (bytes.min(self.range.bytes()) / PAGE_SIZE).max(1) as f64
+    }
+
+    /// Visits the accesses within `times` that may load the entries of a level they lie in, and says
+    /// whether they surely do ([`World::loaded`]); caches forget at `forgets` and not before.
     pub(super) fn each_load(
         &self,
         bytes: Range,
-        level: Level,
+        (level, leaf): (Level, bool),
         (from, to): (u64, u64),
-        forgets: Forgets,
+        forgets: u64,
         mut visit: impl FnMut(&Point, bool),
     ) {
         let span = (bytes.start, bytes.end);
-        let share = self.loads[usize::from(level.number())];
-        let sure =
-            |point: &Point| level == Level::PTE || share >= 1.0 || point.time >= forgets.upper;
+        let always = leaf || self.loads[usize::from(level.number())] >= 1.0;
         if let Some(walks) = &self.walks {
             let _ = walks.points(span, (from, to), |point| {
-                visit(point, sure(point));
+                visit(point, always || point.time >= forgets);
                 ControlFlow::Continue(())
             });
         }
-        // Above the leaves only the first after a flush walks.
-        let from = if level == Level::PTE { from } else { from.max(forgets.all) };
         if let Some(hits) = &self.hits {
             let _ = hits.points(span, (from, to), |point| {
-                visit(point, point.time >= forgets.all);
+                visit(point, point.time >= forgets);
                 ControlFlow::Continue(())
             });
         }
-    }
-
-    /// Pages that are accessed, and how often a second each of them is.
-    pub(super) fn pages(&self) -> [f64; 2] {
-        let rate = self.pieces().map(|piece| piece.rate).sum();
-        let pages = self.pieces().next().map_or(0.0, Piece::pages);
-        [pages, rate]
     }
 
     /// Both processes.
@@ -432,9 +506,10 @@ fn unit(point: &Point) -> f64 {
     super::hash::unit(point.bits)
 }
 
-fn mappings(workload: &Workload, bases: &[u64]) -> Mappings {
+/// Areas end with whole pages of the level.
+fn mappings(workload: &Workload, bases: &[u64], leaf: Level) -> Mappings {
     let mapping = |(area, base): (&tierscope_workloads::description::Area, &u64)| Mapping {
-        range: Level::PTE.align(&Range::new(SPACE, *base, base + area.bytes)),
+        range: leaf.align(&Range::new(SPACE, *base, base + area.bytes)),
         backing: Backing::Anonymous,
         name: area.name.as_str().into(),
         writable: true,

@@ -222,7 +222,7 @@ impl File {
         let mut config = Config::of(&setup.hardware, setup.costs.clone());
         let density = &self.simulation.density;
         config.seed = self.seed();
-        config.flush = setup.flush;
+        (config.flush, config.tick) = (setup.flush, setup.tick);
         (config.watermark_scale, config.min_free_kib) = (setup.watermark_scale, setup.min_free_kib);
         config.cores = processes.iter().map(|p| p.threads).sum::<u32>();
         config.rate = density.rate.or(config.rate);
@@ -255,6 +255,11 @@ impl File {
     fn check_density(&self, config: &Config, processes: &[Process]) -> Faulty<()> {
         if let Some(second) = self.process.get(1) {
             return Err((second.span().start, "densities take one process".into()));
+        }
+        let of_one_size = processes[0].area_pages.is_empty();
+        if !of_one_size || processes[0].pages == PageSize::G1 {
+            let here = self.process[0].span().start;
+            return Err((here, "densities take pages of 4K or 2M, the same for all areas".into()));
         }
         let at = self.process[0].get_ref().workload.span().start;
         let workload = processes[0].work.described().ok_or_else(|| {

@@ -472,6 +472,26 @@ every = 100
         assert!(two.contains("e.toml:36:1: densities take one process"), "{two}");
     }
 
+    // Both modes mean the same by huge pages, or density refuses.
+    #[test]
+    fn densities_know_small_pages_and_huge_ones() {
+        let text = |pages: &str| {
+            format!(
+                "name = \"a\"\nabout = \"b\"\nsource = \"c\"\ntime = \"1s\"\n[[process]]\n\
+                 workload = \"contiguous:space=64MiB,hot=4MiB\"\n{pages}\n\
+                 [simulation]\nmode = \"density\"\n"
+            )
+        };
+        let parsed = |pages| Experiment::parse("e", &text(pages));
+        assert!(!parsed("").expect("4K").config.huge);
+        assert!(parsed("pages = \"2M\"").expect("2M").config.huge);
+        for pages in ["pages = \"1G\"", "area-pages = { area = \"2M\" }"] {
+            let error = parsed(pages).expect_err(pages).to_string();
+            println!("{error}");
+            assert!(error.contains("densities take pages of 4K or 2M"));
+        }
+    }
+
     // A tier of 64 MiB less what is the kernel's: 62 MiB do not fit with their page tables, 56 do.
     #[test]
     fn what_does_not_fit_with_its_page_tables_is_refused() {

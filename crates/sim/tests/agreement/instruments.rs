@@ -18,7 +18,7 @@ type Report = [f64; 4];
 
 const SECONDS: Duration = Duration::from_millis(2400);
 
-fn run(case: &Case, machine: &mut impl Ports, which: Which, seed: u64) -> Report {
+pub(super) fn run(case: &Case, machine: &mut impl Ports, which: Which, seed: u64) -> Report {
     let window = Some(Duration::from_millis(200));
     let common = Common { window, seed: Some(seed), ..Common::default() };
     let mut instrument = make(which.0, Some(which.1), &common).unwrap();
@@ -77,14 +77,16 @@ fn both(spec: &str, which: Which, seeds: u64) -> [Report; 2] {
     means
 }
 
-/// Whether precision and recall differ by 0.05 at most, regions by a fifth or four, CPU by a tenth.
+/// Whether precision and recall differ by 0.05 at most, regions by a fourth or four, CPU by a fifth or a
+/// thousandth of one: a pruned scan goes on where an entry at the top is young, and in density mode what
+/// a tick takes of a set comes by chance and not tick by tick.
 fn same([exact, density]: [Report; 2]) -> bool {
     let near =
         |at: usize, part: f64| (exact[at] - density[at]).abs() <= part * exact[at].max(density[at]);
     (exact[0] - density[0]).abs() <= 0.05
         && (exact[1] - density[1]).abs() <= 0.05
-        && (near(2, 0.2) || (exact[2] - density[2]).abs() <= 4.0)
-        && near(3, 0.1)
+        && (near(2, 0.25) || (exact[2] - density[2]).abs() <= 4.0)
+        && (near(3, 0.2) || (exact[3] - density[3]).abs() <= 0.001)
 }
 
 fn agree(spec: &str, seeds: u64, instruments: &[Which]) {

@@ -2,6 +2,7 @@
 //! densities. Each test states what may differ by how much, and why; samples are printed, so that
 //! `cargo test -p tierscope-sim --test agreement -- --nocapture` is the table.
 
+mod grid;
 mod instruments;
 mod speed;
 mod young;
@@ -9,7 +10,7 @@ mod young;
 use std::time::Duration;
 
 use tierscope_core::{Clock, RangeSet, SpaceId, Tier, Time};
-use tierscope_hw::Machine as Hardware;
+use tierscope_hw::{Machine as Hardware, PageSize};
 use tierscope_sim::config::{Costs, Sampling};
 use tierscope_sim::{density, exact};
 use tierscope_workloads::Workload;
@@ -27,6 +28,10 @@ struct Case {
     overlap: Option<u32>,
     seed: u64,
     flush: Option<Duration>,
+    tick: Option<Duration>,
+    huge: bool,
+    /// Probes and scans take no time.
+    free: bool,
     sampling: Option<Sampling>,
 }
 
@@ -43,20 +48,27 @@ impl Case {
             overlap: None,
             seed: 1,
             flush: None,
+            tick: Some(Duration::from_millis(4)),
+            huge: false,
+            free: false,
             sampling: None,
         }
     }
 
     fn costs(&self) -> Costs {
-        Costs::ready_made("linux").unwrap()
+        let mut costs = Costs::ready_made("linux").unwrap();
+        if self.free {
+            let bits = &mut costs.access_bits;
+            (bits.call_ns, bits.probe_ns, bits.entry_ns, bits.clear_ns) = (0, 0, 0, 0);
+        }
+        costs
     }
 
     fn exact(&self) -> exact::Machine {
         let mut setup = exact::Setup::new(self.hardware.clone(), self.costs());
         setup.cpus = self.threads;
         setup.flush = self.flush;
-        // The modes differ in what a tick of the kernel's timer does to upper entries.
-        setup.tick = None;
+        setup.tick = self.tick;
         setup.sampling = self.sampling.clone();
         let mut machine = exact::Machine::new(&setup).unwrap();
         let process = exact::Process {
@@ -65,6 +77,7 @@ impl Case {
             overlap: self.overlap,
             placement: self.placement.clone(),
             populate: true,
+            pages: if self.huge { PageSize::M2 } else { PageSize::K4 },
             ..exact::Process::new(self.workload.clone())
         };
         machine.start(&process).unwrap();
@@ -81,7 +94,8 @@ impl Case {
             sampling: self.sampling.clone(),
             first: BASE,
             flush: self.flush,
-            tick: None,
+            tick: self.tick,
+            huge: self.huge,
             rate: None,
             ..density::Config::of(&self.hardware, self.costs())
         };

@@ -76,7 +76,7 @@ fn entries_are_young_as_often() {
 }
 
 // 4 MiB are held by the TLBs: nothing sets a leaf again, whatever the mode. 32 MiB are not held by
-// them, but their sixteen tables are by the paging-structure caches, from tick to tick.
+// them, but their sixteen tables are by the paging-structure caches.
 #[test]
 fn what_caches_hold_looks_old_in_both() {
     let small = Case::new("contiguous:space=8GiB,hot=4MiB,at=2GiB,rate=1000000", [16_384, 1024]);
@@ -122,9 +122,7 @@ fn a_flush_uncovers_what_tlbs_hold_in_both() {
     }
 }
 
-// A flush each 5 ms uncovers what the TLBs hold: 3 ms after a clear it has come or not. Leaves agree;
-// their parents are younger in exact mode (0.9 to 0.6), where pages that nobody touched since the flush
-// before still walk: see what density mode leaves out.
+// A flush each 5 ms uncovers what the TLBs hold: 3 ms after a clear it has come or not.
 #[test]
 fn flushes_uncover_as_much() {
     let spec = "contiguous:space=8GiB,hot=4MiB,at=2GiB,rate=1000000";

@@ -11,6 +11,7 @@ mod swap;
 use std::time::Duration;
 
 use tierscope_conformance::access_bits::{self, Touchable};
+use tierscope_conformance::residency;
 use tierscope_core::{
     AccessBits, AccessedSet, Addr, CpuTime, Level, Mappings, Missing, Ports, Range, Result,
     ScanMode, SpaceId, Target, Time, Wake,
@@ -28,7 +29,8 @@ const SECOND: u64 = 1_000_000_000;
 /// Telescope's platform; a flush each 5 ms, as in the lab.
 fn config() -> Config {
     let hardware = Hardware::ready_made("xeon-gold-6238m").unwrap();
-    Config::of(&hardware, Costs::ready_made("linux").unwrap())
+    let flush = Some(Duration::from_millis(5));
+    Config { flush, ..Config::of(&hardware, Costs::ready_made("linux").unwrap()) }
 }
 
 /// The same with so many TiB: for footprints that nobody's machine holds.
@@ -109,12 +111,72 @@ fn accessed_bits_conform() {
 }
 
 #[test]
+fn a_resident_page_is_hidden_until_a_flush() {
+    let spec = "needle:space=64MiB,hot=4KiB,at=0B,rate=100000";
+    let mut machine = machine(Config { flush: None, ..config() }, spec);
+    let whole = area(&mut machine);
+    let (hot, idle) = (whole.at(0), whole.at(32 * MIB));
+    residency::a_flush_uncovers_a_resident_page(&mut machine, hot, idle, true);
+}
+
+// 2 MiB take 9 of 10 accesses, and stay in the TLBs; 16,384 pages take 100,000 a second alike.
+#[test]
+fn background_is_seen_next_to_a_hot_set() {
+    let spec = "contiguous:space=64MiB,hot=2MiB,at=0B,share=0.9,rate=1000000";
+    let mut machine = machine(Config { flush: None, ..config() }, spec);
+    let whole = area(&mut machine);
+    let cold = Range { start: whole.start + 2 * MIB, ..whole };
+    residency::background_sets_leaves_at_its_rate(&mut machine, cold, 100_000.0 / 16_384.0);
+}
+
+#[test]
 fn another_space_is_gone() {
     use tierscope_core::{Probe, State};
     let mut machine = machine(config(), "needle:space=64MiB");
     let mut probe = [Probe::test(Addr { space: SpaceId(7), at: 0 }, Level::PTE)];
     machine.probe(&mut probe).unwrap();
     assert_eq!(probe[0].answer.state, State::Gone);
+}
+
+// 64 MiB in huge pages, 32 of them hot: 3 M accesses a second reach each within a millisecond.
+#[test]
+fn huge_leaves_answer_for_all_their_pages() {
+    use tierscope_core::{LeafKind, Probe, State};
+    let bare = Config { huge: true, tlb_huge: [0; 2], ..bare() };
+    let mut machine = machine(bare, "contiguous:space=127MiB,hot=64MiB,at=0B,rate=3000000");
+    let whole = area(&mut machine);
+    assert_eq!(whole.bytes(), 128 * MIB, "areas are rounded up to huge pages, as in exact mode");
+    pass(&mut machine, 10_000_000);
+    let (hot, cold) = (whole.at(MIB + 4096), whole.at(100 * MIB));
+    let levels = [Level::PTE, Level::PMD, Level::PUD];
+    let mut probes: Vec<Probe> = levels.iter().map(|level| Probe::test(hot, *level)).collect();
+    probes.push(Probe::test(cold, Level::PTE));
+    machine.probe(&mut probes).unwrap();
+    let answers: Vec<_> =
+        probes.iter().map(|p| (p.answer.state, p.answer.reached.unwrap(), p.answer.kind)).collect();
+    assert_eq!(answers[0], (State::Young, Level::PMD, LeafKind::Page));
+    assert_eq!(answers[1], (State::Young, Level::PMD, LeafKind::Page));
+    assert_eq!(answers[2], (State::Young, Level::PUD, LeafKind::Table));
+    assert_eq!(answers[3], (State::Old, Level::PMD, LeafKind::Page));
+    let mut set = AccessedSet::default();
+    for (level, entries) in [(Level::PTE, 512), (Level::PMD, 1)] {
+        let mode = ScanMode { present: true, ..ScanMode::default() };
+        let stats = machine.scan(&whole, level, mode, &mut set).unwrap();
+        assert_eq!((stats.visited, stats.leaves), (64, [0, 64, 0, 0, 0]), "{level}");
+        assert_eq!((stats.young, stats.present), (32 * entries, 64 * entries), "{level}");
+        assert_eq!(set.young_count(), stats.young);
+    }
+    // A part of a huge page stands for itself, and clears all of it.
+    let part = Range::new(whole.space, whole.start + 4096, whole.start + 8192);
+    let mode = ScanMode { clear: true, ..ScanMode::default() };
+    let stats = machine.scan(&part, Level::PTE, mode, &mut set).unwrap();
+    assert_eq!((stats.visited, stats.young, set.entries()), (1, 1, 1));
+    let first = &mut [Probe::test(whole.at(0), Level::PTE)];
+    machine.probe(first).unwrap();
+    assert_eq!(first[0].answer.state, State::Old);
+    pass(&mut machine, 1_000_000);
+    machine.probe(first).unwrap();
+    assert_eq!(first[0].answer.state, State::Young);
 }
 
 // 2^50 bytes have a million level-3 entries, and one more where they are not aligned: each costs what an entry costs, none takes a draw.

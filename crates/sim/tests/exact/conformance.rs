@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use tierscope_conformance::access_bits;
 use tierscope_conformance::instrument::{Traits, conforms_on};
 use tierscope_conformance::toy::idle;
-use tierscope_core::{Range, SpaceId};
+use tierscope_conformance::{access_bits, residency};
+use tierscope_core::{Clock, Range, SpaceId, Target, Time};
 use tierscope_instruments::registry::{Common, list, make};
 
-use crate::stage::{Counted, Driven, Exact};
+use tierscope_sim::exact::{Machine, Process};
+use tierscope_workloads::generate::from_spec;
+
+use crate::stage::{Counted, Driven, Exact, setup};
 
 const MIB: u64 = 1 << 20;
 
@@ -53,4 +56,31 @@ fn counters_conform_on_it() {
         let make = || make("nemo", Some(variant.name), &Common::default()).expect("defaults do");
         conforms_on(&Counted, &make, &Traits::default());
     }
+}
+
+/// A process that runs a workload, all of whose pages are there.
+fn running(spec: &str) -> (Machine, Range) {
+    let mut machine = Machine::new(&setup([1024; 2])).expect("it is possible");
+    let workload = from_spec(spec).expect("it is possible");
+    let process = Process { populate: true, ..Process::new(workload) };
+    machine.start(&process).expect("there is memory");
+    machine.wait(Time(0));
+    let range = machine.mappings(Duration::ZERO).expect("they are known").mappings[0].range;
+    (machine, range)
+}
+
+#[test]
+fn a_resident_page_is_hidden_until_a_flush() {
+    let (mut machine, area) = running("needle:space=64MiB,hot=4KiB,at=0B,rate=100000");
+    let (hot, idle) = (area.at(0), area.at(32 * MIB));
+    residency::a_flush_uncovers_a_resident_page(&mut machine, hot, idle, true);
+}
+
+// 2 MiB take 9 of 10 accesses, and stay in the TLBs; 16,384 pages take 100,000 a second alike.
+#[test]
+fn background_is_seen_next_to_a_hot_set() {
+    let spec = "contiguous:space=64MiB,hot=2MiB,at=0B,share=0.9,rate=1000000,burst=1";
+    let (mut machine, area) = running(spec);
+    let cold = Range { start: area.start + 2 * MIB, ..area };
+    residency::background_sets_leaves_at_its_rate(&mut machine, cold, 100_000.0 / 16_384.0);
 }

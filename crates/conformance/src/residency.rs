@@ -1,0 +1,92 @@
+//! What ACCESSED bits must show of a workload that goes on by itself: background over all memory, and a
+//! hot page whose translation stays resident until a flush.
+
+use std::time::Duration;
+
+use tierscope_core::{AccessedSet, Addr, Level, Ports, Probe, Range, ScanMode};
+
+/// How long a machine runs before it is looked at, and from a clear to a look.
+const WARM: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(20);
+
+fn pass(machine: &mut dyn Ports, time: Duration) {
+    let until = machine.now() + time;
+    while machine.now() < until {
+        machine.wait(until);
+    }
+}
+
+fn clear(machine: &mut dyn Ports, page: Addr, levels: &[Level]) {
+    let mut probes: Vec<Probe> = levels.iter().map(|level| Probe::clear(page, *level)).collect();
+    machine.access_bits().expect("access bits").probe(&mut probes).expect("a probe succeeds");
+}
+
+fn young(machine: &mut dyn Ports, page: Addr, levels: &[Level]) -> Vec<bool> {
+    let mut probes: Vec<Probe> = levels.iter().map(|level| Probe::test(page, *level)).collect();
+    machine.access_bits().expect("access bits").probe(&mut probes).expect("a probe succeeds");
+    probes.iter().map(Probe::is_young).collect()
+}
+
+/// A page that is accessed all the time, thousands of times a second, alone. On a machine that models
+/// translation caches (`hides`) its entry stays old once it was cleared; a flush by itself sets nothing
+/// that nobody accesses (`idle`, a mapped page), and the first access after it sets the entries of all
+/// proven levels. On any other machine every look finds them young.
+///
+/// # Panics
+/// With what was violated.
+pub fn a_flush_uncovers_a_resident_page(
+    machine: &mut dyn Ports,
+    hot: Addr,
+    idle: Addr,
+    hides: bool,
+) {
+    let levels: Vec<Level> = {
+        let access = machine.access_bits().expect("access bits");
+        access.radix().proven.highest_first().collect()
+    };
+    let leaf = [Level::PTE];
+    pass(machine, WARM);
+    clear(machine, idle, &leaf);
+    for round in 0..3 {
+        clear(machine, hot, &levels);
+        pass(machine, LOOK);
+        let found = young(machine, hot, &leaf);
+        assert_eq!(found, [!hides], "round {round}: the leaf of a hot page before a flush");
+        clear(machine, hot, &levels);
+        let flushed = machine.access_bits().expect("access bits").flush().expect("it can flush");
+        assert!(flushed.cpus >= 1, "round {round}: a CPU runs the target: {flushed:?}");
+        pass(machine, LOOK);
+        let found = young(machine, hot, &levels);
+        assert!(found.iter().all(|young| *young), "round {round}: after a flush: {found:?}");
+        assert_eq!(young(machine, idle, &leaf), [false], "round {round}: nobody accessed it");
+    }
+}
+
+/// Accesses that fall on all of `cold` alike, `rate` a second and page, at random: the share of leaves
+/// that are young after a time is `1 - exp(-rate t)`. Samples are printed; four sigma and 0.01 are
+/// allowed, the latter for what TLBs hold of pages that were accessed right before the clear.
+///
+/// # Panics
+/// With what was violated.
+pub fn background_sets_leaves_at_its_rate(machine: &mut dyn Ports, cold: Range, rate: f64) {
+    pass(machine, WARM);
+    let mut set = AccessedSet::default();
+    for milliseconds in [5, 20, 80] {
+        let mut scan = |machine: &mut dyn Ports, level: Level, clear: bool| {
+            let mode = ScanMode { clear, ..ScanMode::default() };
+            let access = machine.access_bits().expect("access bits");
+            access.scan(&cold, level, mode, &mut set).expect("a scan succeeds");
+            set.clone()
+        };
+        let _ = scan(machine, Level::PTE, true);
+        let from = machine.now();
+        pass(machine, Duration::from_millis(milliseconds));
+        let time = (machine.now() - from).as_secs_f64();
+        let leaves = scan(machine, Level::PTE, false);
+        let pages = leaves.entries() as f64;
+        let (share, told) = (leaves.young_count() as f64 / pages, -(-rate * time).exp_m1());
+        let sigma = (told * (1.0 - told) / pages).sqrt();
+        println!("after {time:.4} s {share:.4} are young, of {told:.4} +- {sigma:.4}");
+        assert!((share - told).abs() < 4.0 * sigma + 0.01, "after {time} s: {share}, not {told}");
+    }
+}

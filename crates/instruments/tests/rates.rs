@@ -1,0 +1,9 @@
+//! Rates, on toy machines: the suite that every instrument passes.
+
+use tierscope_conformance::instrument::conforms;
+use tierscope_instruments::rates::{Config, Rates};
+
+#[test]
+fn conforms_to_the_suite() {
+    conforms(&|| Box::new(Rates::new(Config::default()).unwrap()));
+}

@@ -1,0 +1,216 @@
+//! Which accesses walk, and which entries a walk loads.
+//!
+//! A walk begins beneath the lowest entry that a paging-structure cache holds: it comes to the cache
+//! of a level only if those below missed. So what uses a level's cache are the walks that missed all
+//! below it, and the share of walks that load an entry is a product over the levels.
+
+use tierscope_core::{Level, PAGE_SIZE, Range};
+
+use super::config::Config;
+use super::hits::Use;
+use super::profile::{Placed, pages};
+use super::residency::{Group, alike, characteristic_time, seen};
+use super::sums::Sums;
+use super::upper::Upper;
+
+/// Sets of a cache over which a mean is taken, at most.
+const SETS: u64 = 8;
+
+/// Characteristic times of the TLBs and of the paging-structure caches in a segment.
+#[derive(Clone, Debug)]
+pub(super) struct Residency {
+    /// Cores that the accesses are spread over.
+    cores: f64,
+    /// Accesses a second.
+    rate: f64,
+    /// The level of leaves, and of page tables.
+    pub(super) leaf: Level,
+    levels: u8,
+    /// Seconds between two times at which all is forgotten.
+    flush: f64,
+    /// Of the first-level TLB, and of both.
+    pub(super) tlb: [f64; 2],
+    /// Pages, and how often a core turns to each of them.
+    pub(super) pages: Vec<Group>,
+    /// Times a second that accesses turn to a huge page; `None` if pages are small.
+    turns: Option<Sums>,
+    /// By level number, from above the leaves on: look-ups, and the cache.
+    upper: Vec<(Sums, Upper)>,
+}
+
+/// Pages that are turned to one after the other count as one where they are 4 KiB of a huge one.
+fn page_bytes(leaf: Level) -> u64 {
+    leaf.entry_bytes()
+}
+
+/// Times a second that accesses turn to one of the pages.
+fn turns(placed: &Placed, rate: f64, page: u64) -> f64 {
+    placed.density.weight * rate / Use::run(placed.density.stride, page)
+}
+
+impl Residency {
+    pub(super) fn new(config: &Config, layers: &[Vec<Placed>], rate: f64) -> Self {
+        let cores = f64::from(config.cores);
+        let leaf = config.leaf();
+        let huge = leaf > Level::PTE;
+        let turned = huge.then(|| Sums::of(layers, |placed| turns(placed, rate, page_bytes(leaf))));
+        let small = |placed: &Placed| Group {
+            count: pages(placed),
+            rate: turns(placed, rate, PAGE_SIZE) / pages(placed) / cores,
+        };
+        let groups = match &turned {
+            Some(sums) => alike(sums.groups(leaf, cores)),
+            None => alike(layers.iter().flatten().map(small)),
+        };
+        let entries = if huge { config.tlb_huge } else { config.tlb_pages };
+        let mut residency = Self {
+            cores,
+            rate,
+            leaf,
+            levels: config.radix.levels,
+            flush: config.flush.map_or(f64::INFINITY, |every| every.as_secs_f64()),
+            tlb: entries.map(|pages| characteristic_time(&groups, f64::from(pages))),
+            pages: groups,
+            turns: turned,
+            upper: Vec::new(),
+        };
+        for level in residency.above() {
+            let uses = Sums::of(layers, |placed| {
+                let below = usize::from(level.number()) - 1;
+                residency.walks(placed) * residency.loads(placed, true)[below]
+            });
+            let cache = Upper::new(config, level, &uses);
+            residency.upper.push((uses, cache));
+        }
+        residency
+    }
+
+    /// Levels above the leaves, the lowest first.
+    fn above(&self) -> impl Iterator<Item = Level> + use<> {
+        (self.leaf.number() + 1..=self.levels).filter_map(Level::new)
+    }
+
+    fn cache(&self, level: Level) -> Option<&(Sums, Upper)> {
+        self.upper.get(usize::from(level.number() - self.leaf.number()) - 1)
+    }
+
+    /// Share of the turns to pages that a TLB does not answer. A sweep comes back to a page after all
+    /// others: a TLB holds all of them or none.
+    fn missing(&self, placed: &Placed, (tlb, flush): (f64, f64)) -> f64 {
+        let middle = placed.range.start + placed.range.bytes() / 2;
+        let each = match &self.turns {
+            Some(turns) => turns.through(middle, self.leaf),
+            None => turns(placed, self.rate, PAGE_SIZE) / pages(placed),
+        };
+        let each = each / self.cores;
+        if placed.density.stride.is_some() && each * tlb < 1.0 {
+            return 1.0;
+        }
+        seen(each, tlb, flush)
+    }
+
+    /// Walks a second.
+    fn walks(&self, placed: &Placed) -> f64 {
+        let page = page_bytes(self.leaf);
+        turns(placed, self.rate, page) * self.missing(placed, (self.tlb[1], self.flush))
+    }
+
+    /// Of the turns to 4 KiB, the share that walks although nothing was flushed.
+    pub(super) fn late(&self, placed: &Placed) -> f64 {
+        let page = page_bytes(self.leaf);
+        let of_small = turns(placed, self.rate, page) / turns(placed, self.rate, PAGE_SIZE);
+        of_small * self.missing(placed, (self.tlb[1], f64::INFINITY))
+    }
+
+    /// Times a second that accesses turn to 4 KiB.
+    pub(super) fn visits(&self, placed: &Placed) -> f64 {
+        turns(placed, self.rate, PAGE_SIZE)
+    }
+
+    /// The accesses to a range as caches see them.
+    pub(super) fn used(&self, placed: &Placed) -> Use {
+        let Placed { density, range, .. } = placed;
+        let turns = 1.0 / Use::run(density.stride, page_bytes(self.leaf));
+        let walks = turns * self.missing(placed, (self.tlb[1], self.flush));
+        let second = turns * self.missing(placed, (self.tlb[0], self.flush)) - walks;
+        let second = second.max(0.0);
+        Use {
+            bytes: range.bytes() as f64,
+            every: density.every as f64,
+            stride: density.stride.map(|stride| stride as f64),
+            rate: density.weight * self.rate,
+            writes: density.writes,
+            leaf: self.leaf,
+            translation: [1.0 - walks - second, second, walks],
+            loads: self.loads(placed, true),
+        }
+    }
+
+    /// Of the walks that come to the cache of a level for an entry, the share that it does not answer.
+    pub(super) fn missed(&self, at: u64, level: Level, flushed: bool) -> f64 {
+        self.visited(at, level, 1.0, flushed)
+    }
+
+    /// Whether each tick of the kernel empties the set that an entry of a level would be in.
+    pub(super) fn is_emptied(&self, at: u64, level: Level) -> bool {
+        let set = self.cache(level).and_then(|(_, cache)| cache.set(at, level));
+        set.is_some_and(|set| set.emptied)
+    }
+
+    /// Seconds since the last walk through the entry at an address after which no cache holds it, nor
+    /// any below it.
+    pub(super) fn held(&self, at: u64, level: Level) -> f64 {
+        let mut held: f64 = 0.0;
+        for lower in self.above().take_while(|lower| *lower < level) {
+            held = held.max(self.cache(lower).map_or(0.0, |(_, cache)| cache.longest()));
+        }
+        let set = self.cache(level).and_then(|(_, cache)| cache.set(at, level));
+        set.map_or(held, |set| held.max(set.held))
+    }
+
+    /// Share of the walks of a density that load the entry of each level, around the middle of its
+    /// range; with those that come first after all was forgotten, or without.
+    pub(super) fn loads(&self, placed: &Placed, forgets: bool) -> [f64; 6] {
+        let Placed { density, range, visit } = placed;
+        let mut loads = [0.0; 6];
+        let mut below = 1.0;
+        loads[usize::from(self.leaf.number())] = below;
+        for level in self.above().take(self.upper.len()) {
+            let middle = range.start + range.bytes() / 2;
+            let bytes = level.entry_bytes();
+            let cached = self.cache(level).is_some_and(|(_, cache)| cache.longest() > 0.0);
+            below = match density.stride {
+                _ if !cached => below,
+                // Of a visit it counts whether the entry is loaded at all, wherever in it.
+                Some(_) if let (Some(visit), false) = (visit, forgets) => {
+                    let walks = (bytes.min(*visit) / page_bytes(self.leaf)).max(1);
+                    self.visited(middle, level, walks as f64, false).min(below)
+                }
+                // A sweep turns to the next entry when it is through with one.
+                Some(_) => {
+                    (density.every.max(page_bytes(self.leaf)) as f64 / bytes as f64).min(below)
+                }
+                None => below * self.missed_within(range, level, forgets),
+            };
+            loads[usize::from(level.number())] = below;
+        }
+        loads
+    }
+
+    /// As [`Residency::missed`], for the middle of a range; the mean over the sets if it has entries in
+    /// several.
+    fn missed_within(&self, range: &Range, level: Level, flushed: bool) -> f64 {
+        let middle = range.start + range.bytes() / 2;
+        let sets = self.cache(level).map_or(1, |(_, cache)| cache.sets());
+        let sets = sets.min(range.bytes() >> level.shift()).clamp(1, SETS);
+        let missed = |set: u64| self.missed(middle + (set << level.shift()), level, flushed);
+        (0..sets).map(missed).sum::<f64>() / sets as f64
+    }
+
+    /// As [`Residency::missed`], of visits that come to the entry for so many pages in a row.
+    fn visited(&self, at: u64, level: Level, walks: f64, flushed: bool) -> f64 {
+        let Some((uses, cache)) = self.cache(level) else { return 1.0 };
+        let Some(set) = cache.set(at, level) else { return 1.0 };
+        set.lru.missed(uses.through(at, level) / walks / self.cores, flushed)
+    }
+}
