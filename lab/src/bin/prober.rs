@@ -52,6 +52,8 @@ struct Report {
     cleared: u64,
     scans: u64,
     scanned_entries: u64,
+    flushes: u64,
+    interrupts: u64,
     attaches: u64,
     gone: u64,
     mutators: u64,
@@ -104,6 +106,7 @@ fn failures(cli: &Cli, report: &Report, freed: bool) -> Vec<String> {
     let checks = [
         (report.probes >= cli.probes, "fewer probes were made than asked for"),
         (report.young > 0 && report.old > 0, "no entry was seen young and none old"),
+        (report.flushes > 0, "no translations were flushed"),
         (report.gone > 0, "no target ended or executed another program while watched"),
         (
             report.unload_in_use == answer(Unload::InUse),
@@ -174,6 +177,8 @@ fn sum(mut all: Report, one: Report) -> Report {
     all.cleared += one.cleared;
     all.scans += one.scans;
     all.scanned_entries += one.scanned_entries;
+    all.flushes += one.flushes;
+    all.interrupts += one.interrupts;
     all.attaches += one.attaches;
     all.gone += one.gone;
     all
@@ -232,7 +237,10 @@ impl Herd {
         loop {
             let pid = self.pid(place)?;
             match module.attach(pid) {
-                Ok(attachment) => return Ok(Watched { pid, attachment, mappings: mappings(pid) }),
+                Ok(attachment) => {
+                    let mappings = mappings(pid);
+                    return Ok(Watched { pid, attachment, mappings, flushes: 0, asked: 0 });
+                }
                 Err(error) if error.kind() == ErrorKind::NoTarget => {}
                 Err(error) => return Err(error),
             }
@@ -253,6 +261,19 @@ struct Watched {
     pid: u32,
     attachment: Attachment,
     mappings: Vec<(u64, u64)>,
+    flushes: u64,
+    /// CPUs asked by them.
+    asked: u64,
+}
+
+impl Watched {
+    /// Whether it is still there.
+    fn flush(&mut self) -> Result<bool> {
+        let cpus = self.attachment.flush()?;
+        self.flushes += u64::from(cpus.is_some());
+        self.asked += u64::from(cpus.unwrap_or(0));
+        Ok(cpus.is_some())
+    }
 }
 
 fn mappings(pid: u32) -> Vec<(u64, u64)> {
@@ -292,6 +313,7 @@ impl<'a> Prober<'a> {
             let mut watched = self.herd.attach(&self.module, place)?;
             self.report.attaches += 1;
             self.stay(&mut watched, task)?;
+            self.count_flushes(&mut watched)?;
         }
         Ok(self.report)
     }
@@ -302,7 +324,9 @@ impl<'a> Prober<'a> {
             if batch % REFRESH == 0 {
                 watched.mappings = mappings(watched.pid);
             }
-            let here = self.batch(watched)? && (batch % 4 != 0 || self.scan(watched)?);
+            let here = self.batch(watched)?
+                && (batch % 4 != 0 || self.scan(watched)?)
+                && (batch % 4 != 1 || watched.flush()?);
             if !here {
                 self.report.gone += 1;
                 task.gone.fetch_add(1, Ordering::Relaxed);
@@ -314,6 +338,18 @@ impl<'a> Prober<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The module counts what we did, and no more interrupts than CPUs were asked.
+    fn count_flushes(&mut self, watched: &mut Watched) -> Result<()> {
+        let stats = watched.attachment.stats()?;
+        self.report.flushes += stats.flushes;
+        self.report.interrupts += stats.interrupts;
+        if stats.flushes == watched.flushes && stats.interrupts <= watched.asked {
+            return Ok(());
+        }
+        let counted = format!("{} of {}", stats.flushes, watched.flushes);
+        Err(Error::new(ErrorKind::Other, "flushes are not counted right").cause(counted))
     }
 
     fn batch(&mut self, watched: &mut Watched) -> Result<bool> {

@@ -1,0 +1,4 @@
+set -eo pipefail
+insmod /lab/tierscope.ko
+flush-check | tee /out/flush.txt
+rmmod tierscope

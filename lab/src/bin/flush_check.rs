@@ -1,0 +1,272 @@
+//! `flush-check`: what FLUSH of the kernel module does, on a real kernel.
+//!
+//! A child keeps a small resident set in use. Emulated TLBs hold such a set for good, so that bits once
+//! cleared stay clear; after a FLUSH they are set again. Once the child spins on a CPU of its own (the
+//! interrupt drops its translations), once it sleeps while FLUSH comes (it drops them as it wakes). The
+//! system calls of the latter take a page or two of its TLB, so that upper bits are judged on the former.
+//! Under page-table isolation only what comes after a FLUSH is judged.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::ptr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tierscope_linux::abi;
+use tierscope_linux::device::{CharDevice, Device};
+use tierscope_linux::module::{Attachment, Module, Presence};
+
+const PAGE: usize = 4096;
+const HUGE: usize = 2 << 20;
+/// Pages of the set: few enough to stay in a TLB of 256 entries without conflict.
+const PAGES: usize = 64;
+/// Rounds of each way; a child that was interrupted loses what its TLB held, which spoils a round.
+const ROUNDS: usize = 20;
+/// Levels 1 to 4, bit `level - 1`.
+const ALL: u8 = 0b1111;
+/// The two that lead to the set alone; a look at other memory in its gigabyte sets those above.
+const LOWEST: u8 = 0b11;
+/// How long a spinning child may use its set before a look.
+const PAUSE: Duration = Duration::from_millis(30);
+/// Flushes in a row, for the pace and the counts.
+const IN_A_ROW: u32 = 20;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let outcome = match std::env::args().nth(1).as_deref() {
+        Some("spin") => child(false),
+        Some("serve") => child(true),
+        _ => check(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("flush-check: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What was found of one way of using the set.
+#[derive(Debug, Default, Serialize)]
+struct Found {
+    way: &'static str,
+    /// Most of the pages still clear without a flush, over all rounds, of [`PAGES`].
+    clear_without: usize,
+    /// Levels that were clear still in that round, bit `level - 1`.
+    levels_without: u8,
+    /// Fewest of the pages set again after a flush, over all rounds.
+    young_after: usize,
+    /// Levels set again after every flush, bit `level - 1`.
+    levels_after: u8,
+    flushes: u64,
+    interrupts: u64,
+}
+
+fn check() -> Outcome<()> {
+    pin(0)?;
+    refusals()?;
+    // Without PCIDs, which emulated CPUs lack, it drops translations on every way into the kernel.
+    let turns_over = Module::open()?.info().features & abi::FEATURE_PTI != 0;
+    for way in ["spin", "serve"] {
+        let found = Watched::start(way)?.judge()?;
+        println!("{}", serde_json::to_string(&found)?);
+        let resident = found.clear_without >= PAGES * 3 / 4
+            && (way != "spin" || found.levels_without & LOWEST == LOWEST);
+        let set_again = found.young_after == PAGES && found.levels_after == ALL;
+        let holds = set_again && (resident || turns_over);
+        if !holds {
+            return Err(format!("{way}: bits are not as they should be").into());
+        }
+    }
+    pace_and_end()
+}
+
+/// Errors of FLUSH that have nothing to do with a target.
+fn refusals() -> Outcome<()> {
+    let mut channel = CharDevice::default().open()?;
+    let size = size_of::<abi::Flush>() as u32;
+    expect(channel.flush(&mut abi::Flush { size, cpus: 0 }), libc::ENXIO)?;
+    expect(channel.flush(&mut abi::Flush { size: size + 1, cpus: 0 }), libc::EINVAL)
+}
+
+fn expect(answer: io::Result<()>, errno: i32) -> Outcome<()> {
+    let got = answer.err().and_then(|e| e.raw_os_error());
+    if got == Some(errno) { Ok(()) } else { Err(format!("{got:?} instead of {errno}").into()) }
+}
+
+/// Flushes keep their distance, are counted, and end with the target.
+fn pace_and_end() -> Outcome<()> {
+    let mut watched = Watched::start("spin")?;
+    let least = Module::open()?.flush_interval();
+    let began = Instant::now();
+    let mut asked = 0;
+    for _ in 0..IN_A_ROW {
+        asked += u64::from(watched.attachment.flush()?.ok_or("it is gone")?);
+    }
+    let took = began.elapsed();
+    let stats = watched.attachment.stats()?;
+    println!("{IN_A_ROW} flushes in a row: {took:?}, {} interrupts", stats.interrupts);
+    if least.is_zero() || took < least * (IN_A_ROW - 1) {
+        return Err("flushes follow each other too fast".into());
+    }
+    if (stats.flushes, stats.interrupts) != (IN_A_ROW.into(), asked) {
+        return Err(format!("counted {} and {asked}", stats.flushes).into());
+    }
+    watched.child.kill()?;
+    watched.child.wait()?;
+    // The kernel takes the address space down a little later.
+    thread::sleep(Duration::from_millis(100));
+    match watched.attachment.flush()? {
+        None => Ok(()),
+        Some(_) => Err("a target that ended was flushed".into()),
+    }
+}
+
+/// A child, its set, and what watches it.
+struct Watched {
+    way: &'static str,
+    child: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    start: u64,
+    attachment: Attachment,
+}
+
+impl Watched {
+    fn start(way: &'static str) -> Outcome<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        let mut child = command.arg(way).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let commands = child.stdin.take().ok_or("no pipe")?;
+        let mut answers = BufReader::new(child.stdout.take().ok_or("no pipe")?);
+        let start = answer(&mut answers)?;
+        let attachment = Module::open()?.attach(child.id())?;
+        Ok(Self { way, child, commands, answers, start, attachment })
+    }
+
+    fn judge(mut self) -> Outcome<Found> {
+        let mut found = Found { way: self.way, young_after: PAGES, ..Found::default() };
+        found.levels_after = self.attachment.proven().bits();
+        for _ in 0..ROUNDS {
+            let (young, levels) = self.round(false)?;
+            let clear = (PAGES - young, !levels & self.attachment.proven().bits());
+            (found.clear_without, found.levels_without) =
+                clear.max((found.clear_without, found.levels_without));
+            let (young, levels) = self.round(true)?;
+            found.young_after = found.young_after.min(young);
+            found.levels_after &= levels;
+        }
+        let stats = self.attachment.stats()?;
+        (found.flushes, found.interrupts) = (stats.flushes, stats.interrupts);
+        if found.flushes != ROUNDS as u64 {
+            return Err(format!("{} flushes counted", found.flushes).into());
+        }
+        Ok(found)
+    }
+
+    /// Clears, flushes or not, lets the child use its set; how many pages and which levels are young.
+    fn round(&mut self, flush: bool) -> Outcome<(usize, u8)> {
+        self.use_set()?;
+        self.look(abi::OP_TEST_AND_CLEAR)?;
+        if flush && self.attachment.flush()?.is_none() {
+            return Err("the child is gone".into());
+        }
+        self.use_set()?;
+        self.look(abi::OP_TEST)
+    }
+
+    fn use_set(&mut self) -> Outcome<()> {
+        if self.way == "spin" {
+            thread::sleep(PAUSE);
+            return Ok(());
+        }
+        writeln!(self.commands, "use")?;
+        answer(&mut self.answers).map(drop)
+    }
+
+    fn look(&mut self, op: u8) -> Outcome<(usize, u8)> {
+        let leaf = |page: usize| (1, self.start + (page * PAGE) as u64);
+        let upper = [4, 3, 2].map(|level| (level, self.start));
+        let probe = |(level, addr)| abi::Probe { addr, level, op, ..Default::default() };
+        let mut probes: Vec<_> = (0..PAGES).map(leaf).chain(upper).map(probe).collect();
+        if self.attachment.probe(&mut probes)? == Presence::Gone {
+            return Err("the child is gone".into());
+        }
+        let young = |probe: &&abi::Probe| probe.state == abi::STATE_YOUNG;
+        let pages = probes[..PAGES].iter().filter(young).count();
+        let levels = probes.iter().filter(young).fold(0, |all, p| all | 1 << (p.level - 1));
+        Ok((pages, levels))
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn answer(answers: &mut impl BufRead) -> Outcome<u64> {
+    let mut line = String::new();
+    answers.read_line(&mut line)?;
+    Ok(line.trim().parse()?)
+}
+
+/// The child: keeps its set in use for good, or uses it once for each line that it reads.
+fn child(serves: bool) -> Outcome<()> {
+    pin(1)?;
+    let set = map_set()?;
+    println!("{}", set.expose_provenance());
+    if !serves {
+        loop {
+            read_all(set);
+        }
+    }
+    for _ in io::stdin().lock().lines() {
+        read_all(set);
+        println!("0");
+    }
+    Ok(())
+}
+
+fn read_all(set: *const u8) {
+    for page in 0..PAGES {
+        // SAFETY: within the set, which this process has mapped for good.
+        unsafe { ptr::read_volatile(set.add(page * PAGE)) };
+    }
+}
+
+/// Pages of 4 KiB, all present, alone beneath their level-2 entry.
+fn map_set() -> io::Result<*mut u8> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a fresh mapping takes no memory of others.
+    let raw = unsafe { libc::mmap(ptr::null_mut(), 2 * HUGE, prot, flags, -1, 0) };
+    if raw == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let set = raw.cast::<u8>().wrapping_add(raw.align_offset(HUGE));
+    // SAFETY: all within the mapping made above.
+    unsafe {
+        checked(libc::madvise(raw, 2 * HUGE, libc::MADV_NOHUGEPAGE))?;
+        for page in 0..PAGES {
+            ptr::write_volatile(set.add(page * PAGE), 1);
+        }
+    }
+    Ok(set)
+}
+
+fn pin(cpu: usize) -> io::Result<()> {
+    // SAFETY: a set of CPUs is plain bits, and the call reads it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        checked(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set))
+    }
+}
+
+fn checked(status: libc::c_int) -> io::Result<()> {
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
