@@ -377,7 +377,7 @@ fn invent(kind: u64, rng: &mut Rng, step: u64, policy: &mut dyn Policy, orders: 
                 level: None,
                 confidence: rng.below(3) as f32 / 2.0,
                 rate: None,
-                unknown: false,
+                unknown: rng.below(3) == 0,
             };
             let regions = if range.is_empty() { vec![] } else { vec![region] };
             let snapshot = Snapshot { start: now, end: now, samples: 40, regions };

@@ -52,6 +52,26 @@ impl Region {
         self.unknown || self.samples == 0
     }
 
+    /// Whether it is known not to be accessed: no sampling hit, or, where rates are estimated, less
+    /// than one expected.
+    #[must_use]
+    #[inline]
+    pub fn is_cold(&self) -> bool {
+        !self.is_unknown() && (self.hits == 0.0 || (self.rate.is_some() && self.hits < 1.0))
+    }
+
+    /// Sampling hits to be added up over windows: of regions whose rate is estimated only those of
+    /// hot ones, because a low rate adds up to many hits as well; of unknown ones none.
+    #[must_use]
+    #[inline]
+    pub fn countable_hits(&self) -> f32 {
+        let counts = match self.rate {
+            Some(_) => self.is_hot(crate::metrics::HOT_FREQUENCY),
+            None => !self.unknown,
+        };
+        if counts { self.hits } else { 0.0 }
+    }
+
     /// Share of the samples that were hits, 0..1; 0 for a region never looked at (METRICS.md).
     #[must_use]
     #[inline]
@@ -96,6 +116,29 @@ pub struct Snapshot {
 mod tests {
     use super::*;
     use crate::SpaceId;
+
+    // 4 hits of 40 are warm: of a rate they are not to be added up to many.
+    #[test]
+    fn rates_make_hits_of_hot_regions_only() {
+        let range = Range::new(SpaceId(0), 0, 4096);
+        let rate = Some(Rate { low: 0.5, mean: 1.0, high: 2.0 });
+        let counted = Region {
+            range,
+            hits: 4.0,
+            samples: 40,
+            age: 0,
+            level: None,
+            confidence: 1.0,
+            rate: None,
+            unknown: false,
+        };
+        let of = |hits, rate, unknown| Region { hits, rate, unknown, ..counted }.countable_hits();
+        assert_eq!([of(4.0, None, false), of(4.0, rate, false)], [4.0, 0.0]);
+        assert_eq!([of(8.0, rate, false), of(8.0, rate, true)], [8.0, 0.0]);
+        let cold = |hits, rate| Region { hits, rate, ..counted }.is_cold();
+        assert_eq!([cold(0.0, None), cold(0.5, None), cold(0.5, rate)], [true, false, true]);
+        assert!(!Region { hits: 0.0, unknown: true, ..counted }.is_cold());
+    }
 
     #[test]
     fn what_is_unknown_is_neither_hot_nor_accessed() {

@@ -123,11 +123,12 @@ impl ColdRegions {
 
     fn take_snapshot(&mut self, snapshot: &Snapshot, orders: &mut Orders) {
         self.config.costs.charge(orders, snapshot.regions.len() as u64);
-        let (hot, cold): (Vec<&Region>, Vec<&Region>) =
-            snapshot.regions.iter().partition(|region| region.hits > 0.0);
-        let hot: RangeSet = hot.iter().map(|region| region.range).collect();
+        let ranges = |of: &dyn Fn(&Region) -> bool| -> RangeSet {
+            snapshot.regions.iter().filter(|region| of(region)).map(|region| region.range).collect()
+        };
+        let hot = ranges(&|region| !region.is_cold() && !region.is_unknown());
         self.dealt = self.dealt.minus(&hot);
-        let cold: RangeSet = cold.iter().map(|region| region.range).collect();
+        let cold = ranges(&Region::is_cold);
         let cold = cold.intersect(&self.mapped);
         let mut next: Vec<(Range, Time)> = Vec::new();
         for (range, since) in &self.cold {

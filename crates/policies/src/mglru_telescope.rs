@@ -73,9 +73,9 @@ impl Walk for FromAbove {
             return;
         }
         self.guided = true;
-        let (cold, hot): (Vec<&Region>, Vec<&Region>) =
-            snapshot.regions.iter().partition(|region| region.hits == 0.0);
-        let mut cold = cold;
+        let known = snapshot.regions.iter().filter(|region| !region.is_unknown());
+        let (mut cold, hot): (Vec<&Region>, Vec<&Region>) =
+            known.partition(|region| region.is_cold());
         cold.sort_by_key(|region| (std::cmp::Reverse(region.age), region.range));
         self.cold = cold.into_iter().map(|region| region.range).collect();
         self.hot = hot.into_iter().map(|region| region.range).collect();

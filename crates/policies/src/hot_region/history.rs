@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tierscope_core::{Range, Snapshot, Time};
+use tierscope_core::{Range, Region, Snapshot, Time};
 
 /// A range and its accesses.
 pub(super) type Piece = (Range, f64);
@@ -35,8 +35,8 @@ impl History {
 
     /// Adds a window's hits and forgets those whose time is over.
     pub(super) fn add(&mut self, snapshot: &Snapshot) {
-        let hit = |region: &&tierscope_core::Region| region.hits > 0.0 && !region.range.is_empty();
-        let piece = |region: &tierscope_core::Region| (region.range, f64::from(region.hits));
+        let hit = |region: &&Region| region.countable_hits() > 0.0 && !region.range.is_empty();
+        let piece = |region: &Region| (region.range, f64::from(region.countable_hits()));
         let hits: Vec<Piece> = snapshot.regions.iter().filter(hit).map(piece).collect();
         // Mostly one window goes when one comes.
         let gone = self.expired(snapshot.end);
@@ -226,7 +226,7 @@ fn push(out: &mut Vec<Piece>, range: Range, value: f64) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tierscope_core::{Region, SpaceId};
+    use tierscope_core::SpaceId;
 
     use super::*;
 

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use tierscope_core::{
     Action, ActionId, ActionKind, CONFIRMED, Evidence, Mappings, Orders, Outcome, PAGE_SIZE,
-    PlacementView, Policy, Pressure, Range, Setting, Snapshot, Tier, TierUse, Time,
+    PlacementView, Policy, Pressure, Range, Region, Setting, Snapshot, Tier, TierUse, Time,
 };
 
 use crate::cost::Costs;
@@ -183,7 +183,9 @@ impl HotRegion {
         self.latest.clear();
         let mut history = self.history.reader();
         let mut runs = Vec::new();
-        for region in snapshot.regions.iter().filter(|region| !region.range.is_empty()) {
+        // What is unknown neither comes nor makes room.
+        let known = |region: &&Region| !region.range.is_empty() && !region.unknown;
+        for region in snapshot.regions.iter().filter(known) {
             runs.clear();
             history.runs(&region.range, self.config.hits, &mut runs);
             let confidence = region.confidence;
@@ -508,6 +510,41 @@ mod tests {
         policy.tick(Time(1_000_000_000), &trace.machine, &mut orders);
         let ranges: Vec<Range> = orders.actions.iter().map(|action| action.range).collect();
         assert_eq!(ranges, [range(3 * BLOCK, BLOCK)]);
+    }
+
+    // Both tiers full: block 0 in the fast one is unknown, and so is the busy block 2 in the slow one.
+    #[test]
+    fn golden_what_is_unknown_stays() {
+        let moved = |unknown: bool| {
+            let mut policy = HotRegion::new(Config::default());
+            let mut trace = trace(Config::default(), [2, 8], 4);
+            trace.seconds(1, |_| vec![]);
+            use tierscope_core::Ports as _;
+            trace.machine.placement().expect("it has one");
+            let region = |block: u32, hits: f32, unknown: bool| Region {
+                range: range(block * BLOCK, BLOCK),
+                hits,
+                samples: 40,
+                age: 0,
+                level: None,
+                confidence: 1.0,
+                rate: None,
+                unknown,
+            };
+            let regions = vec![
+                region(0, 0.0, unknown),
+                region(1, 40.0, false),
+                region(2, 40.0, unknown),
+                region(3, 0.0, false),
+            ];
+            let end = Time(200_000_000);
+            let snapshot = Snapshot { start: Time(0), end, samples: 40, regions };
+            let mut orders = Orders::default();
+            policy.observe(Evidence::Regions(&snapshot), &mut orders);
+            policy.tick(Time(1_000_000_000), &trace.machine, &mut orders);
+            orders.actions.len()
+        };
+        assert_eq!((moved(false), moved(true)), (2, 0));
     }
 
     #[test]
