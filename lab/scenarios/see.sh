@@ -22,7 +22,7 @@ until [ -s /tmp/ready ]; do
     kill -0 $toucher || { wait $toucher; exit 1; }
     sleep 0.2
 done
-[ -n "$flush" ] || echo "$toucher $flush_us" >/dev/tierscope_flusher
+[ -n "$flush" ] || [ "$flush_us" = 0 ] || echo "$toucher $flush_us" >/dev/tierscope_flusher
 
 set +x
 now() { cut -d' ' -f1 /proc/uptime; }

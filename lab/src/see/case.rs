@@ -35,6 +35,10 @@ pub(super) struct Case {
     pub(super) pairs: u32,
     /// Seconds between two looks at the recorder's memory.
     pub(super) look: u32,
+    /// Microseconds between two flushes by the lab's flusher; 0: the lab flushes nothing.
+    pub(super) flush_us: u32,
+    /// What `rates` is to reach, at no more CPU than the kernel's DAMON.
+    pub(super) rates: Option<Reach>,
 }
 
 const PLAIN: Case = Case {
@@ -50,6 +54,19 @@ const PLAIN: Case = Case {
     memory_bar: None,
     pairs: 0,
     look: 1,
+    flush_us: 5000,
+    rates: None,
+};
+
+/// As a user gets them: 1 TiB with background accesses on all memory, no flusher of the lab's.
+const NOISY: Case = Case {
+    memory_mb: TERABYTE_MB,
+    seconds: 30,
+    instruments: "rates:bayes telescope:guided kernel-damon:fixed",
+    cpu_ratio: None,
+    flush_us: 0,
+    rates: Some(Reach { share: 0.9, seconds: 10.0 }),
+    ..PLAIN
 };
 
 const TERABYTE_MB: u64 = 3584;
@@ -70,6 +87,16 @@ pub(super) const CASES: &[Case] = &[
         cpu_ratio: Some(1.0),
         pairs: 24,
         ..PLAIN
+    },
+    Case {
+        name: "background-10-1tb",
+        workload: "contiguous:space=1TiB,hot=10GiB,at=512337MiB,share=0.9",
+        ..NOISY
+    },
+    Case {
+        name: "background-20-1tb",
+        workload: "contiguous:space=1TiB,hot=10GiB,at=512337MiB,share=0.8",
+        ..NOISY
     },
     Case {
         name: "needle-5mb-1tb",
@@ -144,6 +171,7 @@ impl Case {
         match instrument {
             "telescope:guided" => self.guided,
             "telescope:bounded" | "telescope:flexible" => self.article,
+            _ if instrument.starts_with("rates:") => self.rates,
             _ => None,
         }
     }
@@ -174,5 +202,8 @@ mod tests {
         assert_eq!((guided.share, guided.seconds), (0.9, 10.0));
         assert!(case("contiguous-5tb").reach("kernel-damon:fixed").is_none());
         assert_eq!(case("stairs-5tb").cpu_ratio, Some(1.0));
+        let noisy = case("background-20-1tb");
+        let rates = noisy.instruments().find_map(|each| noisy.reach(each)).unwrap();
+        assert_eq!((rates.share, rates.seconds, noisy.flush_us), (0.9, 10.0, 0));
     }
 }

@@ -116,7 +116,8 @@ fn measure(
             table.add(rows::slowdown(case, &done.out)?, path)?;
         }
     }
-    let ratio: Vec<Row> = rows::ratio(case, table).into_iter().collect();
+    let ratio: Vec<Row> =
+        [rows::ratio(case, table), rows::rates_ratio(case, table)].into_iter().flatten().collect();
     table.add(ratio, path)
 }
 
@@ -143,6 +144,7 @@ fn turns(
         ("pass", case.pass.to_string()),
         ("turns", (pairs * rows::TURNS).to_string()),
         ("look", case.look.to_string()),
+        ("flush_us", case.flush_us.to_string()),
     ] {
         scenario.assign(&format!("{key}={value}"))?;
     }

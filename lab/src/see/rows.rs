@@ -152,6 +152,17 @@ pub(super) fn ratio(case: &Case, table: &Table) -> Option<Row> {
     (!table.begins(&name) && kernel > 0.0).then(|| row(case, name, guided / kernel, "times", bar))
 }
 
+/// CPU of `rates` over that of the kernel's DAMON in the same run, once both are known.
+pub(super) fn rates_ratio(case: &Case, table: &Table) -> Option<Row> {
+    case.rates?;
+    let name = format!("{}, profiler CPU: rates over kernel-damon fixed", case.name);
+    let rates = case.instruments().find(|each| each.starts_with("rates:"))?;
+    let cpu = |instrument| table.value(&cpu_name(case, instrument));
+    let (rates, kernel) = (cpu(rates)?, cpu("kernel-damon:fixed")?);
+    (!table.begins(&name) && kernel > 0.0)
+        .then(|| row(case, name, rates / kernel, "times", Bar::Most(1.0)))
+}
+
 /// Slots with and slots without, in turns, that make one pair of the slowdown's. The rate of a single
 /// slot varies by a tenth on an emulated machine, and a mean of quotients of such rates lies a
 /// percent above the quotient of the means: by the variance of what they are divided by.
