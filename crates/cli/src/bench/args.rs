@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use tierscope_sim::experiment::Change;
+
 use super::contender::{ALL, Contender};
 use super::scenario::READY_MADE;
+use crate::sim::change;
 use crate::units;
 use crate::work::about;
 
@@ -77,6 +80,11 @@ pub struct AccuracyArgs {
     /// Flush all TLBs so often instead of as the scenario says: a period, or never
     #[arg(long, value_name = "PERIOD", value_parser = flush)]
     pub flush: Option<Flush>,
+
+    /// Change a parameter of the scenarios, as process.0.workload=needle:space=1TiB or
+    /// simulation.mode=exact; can be given more than once
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = change)]
+    pub changes: Vec<Change>,
 
     /// Share of one CPU that an instrument with a budget may take
     #[arg(long, value_name = "SHARE", value_parser = units::share)]

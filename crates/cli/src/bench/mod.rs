@@ -104,8 +104,11 @@ fn accuracy(args: &AccuracyArgs) -> Result<()> {
 }
 
 fn scenarios(args: &AccuracyArgs) -> Result<Vec<Scenario>> {
-    let mut scenarios =
-        args.scenarios.iter().map(|s| Scenario::load(s)).collect::<Result<Vec<_>>>()?;
+    let mut scenarios = args
+        .scenarios
+        .iter()
+        .map(|s| Scenario::changed(s, &args.changes))
+        .collect::<Result<Vec<_>>>()?;
     for scenario in &mut scenarios {
         let experiment = scenario.experiment_mut();
         experiment.time = args.time.unwrap_or(experiment.time).max(experiment.window);
