@@ -70,6 +70,11 @@ impl Watch {
         self.common.sampling.unwrap_or(Duration::from_millis(5))
     }
 
+    /// Gives it this share of one CPU; an instrument without a budget is not disturbed by that.
+    pub(crate) fn limit_cpu(&mut self, share: f64) {
+        self.common.cpu = Some(share);
+    }
+
     /// Builds it, for an experiment's window and seed.
     ///
     /// # Errors

@@ -7,8 +7,10 @@
 //! - **Detection time**: [`detection_time`].
 //! - **Slowdown**: [`Slowdown`].
 //! - **Bytes moved**, and what became of them: [`moves`].
+//! - **Rates**, their intervals, **oracle share**: [`rates`].
 
 pub mod moves;
+pub mod rates;
 
 use std::time::Duration;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tierscope_core::metrics::rates::Piece;
 use tierscope_core::{Mappings, PAGE_SIZE, Range, RangeSet, SpaceId, Time};
 use tierscope_workloads::{Density, Segment, Workload};
 
@@ -73,6 +74,20 @@ impl Truth {
     #[must_use]
     pub fn phase_at(&self, time: Time) -> &str {
         &self.workload.phases[self.segment_at(time).phase].name
+    }
+
+    /// How often memory is accessed at a time: ranges and accesses per second and page of 4 KiB, in the
+    /// mean over the pages of the range. Ranges may overlap, where rates add up
+    /// ([`tierscope_core::metrics::rates::TrueRates`]).
+    pub fn rates_at(&mut self, time: Time) -> Vec<Piece> {
+        let segment = self.segment_at(time);
+        let accesses = self.rates[segment.phase];
+        let densities = self.densities(&segment);
+        let each = |density: &Density| {
+            let range = density.part.at(&self.bases, self.space);
+            (range, density.weight * accesses * PAGE_SIZE as f64 / range.bytes() as f64)
+        };
+        densities.iter().filter(|density| density.weight > 0.0).map(each).collect()
     }
 
     /// The pages that the target touches within `from..to`: the share of each range's pages that is
@@ -167,6 +182,7 @@ impl Touched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tierscope_core::metrics::rates::TrueRates;
     use tierscope_workloads::generate::from_spec;
 
     const SECOND: u64 = 1_000_000_000;
@@ -212,6 +228,28 @@ mod tests {
         let inside = 4_096_000.0 * (1.0 - (-1.5f64).exp());
         assert!((touched.bytes_in(&set(0, 4_096_000)) as f64 - inside).abs() < 2.0, "{touched:?}");
         assert_eq!(touched.0.len(), 2);
+    }
+
+    // Half of 2000 accesses a second on 1000 of 2000 pages, half on all.
+    #[test]
+    fn rates_are_accesses_per_second_and_page() {
+        let spec = "contiguous:space=8192000B,hot=4096000B,share=0.5,rate=2000";
+        let rates = TrueRates::of(truth(spec).rates_at(Time(0)));
+        assert_eq!(rates.mean_of(&set(0, 4_096_000)), 1.5);
+        assert_eq!(rates.mean_of(&set(4_096_000, 8_192_000)), 0.5);
+        assert_eq!(rates.total(), 2000.0);
+    }
+
+    // In the second step the rate is where the hot range is then.
+    #[test]
+    fn rates_move_with_the_hot_range() {
+        let mut truth = truth("stairs:space=8192000B,hot=4096000B,steps=2,every=1s,rate=1000");
+        let rate = |truth: &mut Truth, time, from| {
+            TrueRates::of(truth.rates_at(Time(time))).mean_of(&set(from, from + 4_096_000))
+        };
+        assert_eq!((rate(&mut truth, 0, 0), rate(&mut truth, 0, 4_096_000)), (1.0, 0.0));
+        let later = SECOND * 3 / 2;
+        assert_eq!((rate(&mut truth, later, 0), rate(&mut truth, later, 4_096_000)), (0.0, 1.0));
     }
 
     // Each sixteenth page: all of those within the time.

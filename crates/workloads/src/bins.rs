@@ -123,6 +123,46 @@ pub fn scrambled_masses(items: u64, theta: f64) -> Vec<f64> {
     masses
 }
 
+/// Items up to which each one's share is summed up by itself.
+const MAX_SINGLE: u64 = 1 << 24;
+
+/// Ranks that are scrambled one by one where there are more items.
+const HEAD: u64 = 1 << 20;
+
+/// YCSB's scrambled Zipf over `items` items: one bin each up to 2^24 of them ([`scrambled_masses`]).
+/// Of more, the first 2^20 ranks lie where their hash says, and all others are spread evenly over
+/// all items: a hash does that, but for what each of them differs from the mean.
+#[must_use]
+pub fn scrambled(items: u64, theta: f64) -> Vec<Bin> {
+    if items <= MAX_SINGLE {
+        let masses = scrambled_masses(items, theta).into_iter().enumerate();
+        return masses.map(|(at, mass)| Bin { from: at as u64, items: 1, mass }).collect();
+    }
+    let mut head: Vec<(u64, f64)> = Vec::new();
+    for bin in zipf(SCRAMBLED_RANKS, theta) {
+        let each = bin.mass / bin.items as f64;
+        let ranks = bin.from..(bin.from + bin.items).min(HEAD);
+        head.extend(ranks.map(|rank| (scramble(rank, items), each)));
+    }
+    head.sort_unstable_by_key(|(item, _)| *item);
+    let rest = (1.0 - head.iter().map(|(_, mass)| mass).sum::<f64>()).max(0.0) / items as f64;
+    let mut bins = Vec::with_capacity(2 * head.len());
+    let mut from = 0;
+    for same in head.chunk_by(|a, b| a.0 == b.0) {
+        let at = same[0].0;
+        if at > from {
+            bins.push(Bin { from, items: at - from, mass: rest * (at - from) as f64 });
+        }
+        let mass = same.iter().map(|(_, mass)| mass).sum::<f64>() + rest;
+        bins.push(Bin { from: at, items: 1, mass });
+        from = at + 1;
+    }
+    if from < items {
+        bins.push(Bin { from, items: items - from, mass: rest * (items - from) as f64 });
+    }
+    bins
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,6 +210,20 @@ mod tests {
         assert!((masses.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         let top = scramble(0, 1000) as usize;
         assert!(masses[top] > 1.0 / 26.5 && masses.iter().all(|mass| *mass <= masses[top]));
+    }
+
+    // Few items: one bin each. Many: the hottest rank stands out at its place, and nothing is lost.
+    #[test]
+    fn scrambled_bins_cover_all_items() {
+        assert_eq!(scrambled(1000, 0.99).len(), 1000);
+        let items = (1 << 24) + 1;
+        let bins = scrambled(items, 0.99);
+        assert!(gapless(&bins) && bins[0].from == 0);
+        assert_eq!(bins.iter().map(|bin| bin.items).sum::<u64>(), items);
+        assert!((bins.iter().map(|bin| bin.mass).sum::<f64>() - 1.0).abs() < 1e-9);
+        let top = scramble(0, items);
+        let single = bins.iter().find(|bin| bin.from == top).unwrap();
+        assert!(single.items == 1 && single.mass > 1.0 / 26.5, "{single:?}");
     }
 
     fn gapless(bins: &[Bin]) -> bool {

@@ -138,6 +138,11 @@ fn ranges(
             let places = scatter::places(access.bytes / range, ranges, seed);
             Box::new(places.into_iter().map(move |at| (at * range, range, 1.0 / ranges as f64)))
         }
+        Pattern::Striped { range, apart } => {
+            let stripes = access.bytes / apart;
+            let each = move |index: u64| (index * apart, range, 1.0 / stripes as f64);
+            Box::new((0..stripes).map(each))
+        }
         Pattern::Gaussian { item, mean, sd } => {
             bins(bins::gaussian(access.items(item), mean, sd), item)
         }
@@ -145,8 +150,7 @@ fn ranges(
             bins(bins::zipf(access.items(item), theta), item)
         }
         Pattern::Zipf { item, theta, scrambled: true } => {
-            let masses = bins::scrambled_masses(access.items(item), theta);
-            Box::new(masses.into_iter().enumerate().map(move |(i, m)| (i as u64 * item, item, m)))
+            bins(bins::scrambled(access.items(item), theta), item)
         }
     }
 }
@@ -286,6 +290,9 @@ mod tests {
             "scattered:space=1TiB,ranges=10000",
             "zipf:space=1GiB",
             "zipf:space=64MiB,scrambled=true",
+            "zipf:space=1TiB,scrambled=true",
+            "striped:space=1GiB,range=16KiB,apart=3MiB",
+            "graded:space=1TiB,share=0.95",
             "gaussian:space=1TiB,item=5MB,sd=100",
         ] {
             let workload = from_spec(spec).unwrap();
@@ -299,6 +306,27 @@ mod tests {
                         && d.part.from + d.part.bytes <= workload.areas[0].bytes)
             );
         }
+    }
+
+    // 100 bytes hold three stripes 30 apart; the last ten bytes are left out.
+    #[test]
+    fn stripes_are_hot_and_what_lies_between_is_not() {
+        assert_eq!(hot("striped:space=100B,range=5B,apart=30B"), [(0, 5), (30, 5), (60, 5)]);
+        let noisy = "striped:space=100B,range=5B,apart=30B,share=0.9,hot_share=0.5";
+        assert_eq!(hot(noisy), [(0, 5), (30, 5), (60, 5)]);
+    }
+
+    // Weights 4, 2, 1 of 7: 57, 29, 14 %; each in the middle of a third of 90 bytes, on a whole page.
+    #[test]
+    fn grades_are_taken_from_the_hottest_down() {
+        let with = |share| hot(&format!("graded:space=90B,ranges=3,range=10B,hot_share={share}"));
+        assert_eq!(with("0.5"), [(0, 10)]);
+        assert_eq!(with("0.7"), [(0, 10), (30, 10)]);
+        assert_eq!(with("0.9"), [(0, 10), (30, 10), (60, 10)]);
+        let workload = from_spec("graded:space=90B,ranges=3,range=10B,share=0.7").unwrap();
+        let densities = workload.densities(&workload.segment_at(std::time::Duration::ZERO));
+        let weights: Vec<f64> = densities.iter().map(|d| (d.weight * 10.0).round()).collect();
+        assert_eq!(weights, [4.0, 2.0, 1.0, 3.0]);
     }
 
     #[test]

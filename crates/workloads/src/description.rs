@@ -129,6 +129,14 @@ pub enum Pattern {
         /// Bytes of each.
         range: u64,
     },
+    /// Every byte of the first `range` of each `apart` alike, from the part's beginning on; a rest that is
+    /// shorter than `apart` is left out.
+    Striped {
+        /// Bytes of a stripe.
+        range: u64,
+        /// Bytes from the beginning of one to that of the next.
+        apart: u64,
+    },
     /// Every byte of a window alike; the window moves on, and begins again when it would pass the
     /// end.
     Drift {
@@ -291,13 +299,10 @@ impl Access {
         match self.pattern {
             Pattern::Sequential { stride } => fits("a stride", stride),
             Pattern::Random | Pattern::Table => Ok(()),
-            Pattern::Zipf { item, theta, scrambled } => {
+            Pattern::Zipf { item, theta, .. } => {
                 fits("an item", item)?;
                 if !(0.0..=10.0).contains(&theta) || theta == 1.0 {
                     return Err("theta is a number within 0..10, and not 1".into());
-                }
-                if scrambled && self.items(item) > MAX_SCRAMBLED {
-                    return Err(format!("at most {MAX_SCRAMBLED} items can be scrambled"));
                 }
                 Ok(())
             }
@@ -320,6 +325,19 @@ impl Access {
                 }
                 Ok(())
             }
+            Pattern::Striped { range, apart } => {
+                fits("a stripe", range)?;
+                fits("a distance", apart)?;
+                if range > apart {
+                    return Err("stripes are longer than they are apart".into());
+                }
+                match self.bytes / apart {
+                    stripes if stripes > MAX_STRIPES => {
+                        Err(format!("{stripes} stripes are more than {MAX_STRIPES}"))
+                    }
+                    _ => Ok(()),
+                }
+            }
             Pattern::Drift { window, step, every } => {
                 fits("a window", window)?;
                 if step == 0 || every < Duration::from_millis(1) {
@@ -331,8 +349,8 @@ impl Access {
     }
 }
 
-/// Items of a scrambled Zipf: each one's share is summed up by itself.
-const MAX_SCRAMBLED: u64 = 1 << 24;
+/// Stripes: each is a range by itself.
+const MAX_STRIPES: u64 = 1 << 24;
 
 #[cfg(test)]
 mod tests {
@@ -393,6 +411,9 @@ mod tests {
             "11 ranges do not fit into 10 places"
         );
         assert!(with(Pattern::Sequential { stride: 0 }).contains("no bytes"));
+        let striped = |range, apart| with(Pattern::Striped { range, apart });
+        assert_eq!(striped(20, 10), "stripes are longer than they are apart");
+        assert!(striped(0, 10).contains("no bytes") && striped(1, 101).contains("larger"));
         assert!(with(Pattern::Zipf { item: 10, theta: 1.0, scrambled: false }).contains("not 1"));
         assert!(with(Pattern::Gaussian { item: 10, mean: 11.0, sd: 1.0 }).contains("10 items"));
         assert!(

@@ -19,14 +19,14 @@
 //! area = "heap"
 //! from = "100GiB"     # 0 unless told
 //! bytes = "10GiB"     # to the area's end unless told
-//! pattern = "random"  # sequential, random, table, zipf, gaussian, scattered, drift
+//! pattern = "random"  # sequential, random, table, zipf, gaussian, scattered, striped, drift
 //! weight = 1          # 1 unless told
 //! writes = 0.0        # share of the accesses, "update" or "non-temporal"; 0 unless told
 //! hot = true          # overrules hot_share
 //! ```
 //!
 //! `sequential` needs `stride`; `zipf` takes `item`, `theta`, `scrambled`; `gaussian` `item`,
-//! `mean`, `sd` (in items); `scattered` `ranges`, `range`; `drift` `window`, `step`, `every`.
+//! `mean`, `sd` (in items); `scattered` `ranges`, `range`; `striped` `range`, `apart`; `drift` `window`, `step`, `every`.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -168,6 +168,8 @@ struct AccessEntry {
     ranges: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     range: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    apart: Option<Bytes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<Bytes>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -394,6 +396,10 @@ impl AccessEntry {
                 ranges: self.ranges.ok_or_else(|| needs("ranges"))?,
                 range: self.range.map_or(2 << 20, |range| range.0),
             },
+            "striped" => Pattern::Striped {
+                range: self.range.ok_or_else(|| needs("range"))?.0,
+                apart: self.apart.ok_or_else(|| needs("apart"))?.0,
+            },
             "drift" => {
                 let window = self.window.ok_or_else(|| needs("window"))?.0;
                 Pattern::Drift {
@@ -419,6 +425,7 @@ impl AccessEntry {
             ("sd", self.sd.is_some()),
             ("ranges", self.ranges.is_some()),
             ("range", self.range.is_some()),
+            ("apart", self.apart.is_some()),
             ("window", self.window.is_some()),
             ("step", self.step.is_some()),
             ("every", self.every.is_some()),
@@ -429,6 +436,7 @@ impl AccessEntry {
             Pattern::Zipf { .. } => &["item", "theta", "scrambled"],
             Pattern::Gaussian { .. } => &["item", "mean", "sd"],
             Pattern::Scattered { .. } => &["ranges", "range"],
+            Pattern::Striped { .. } => &["range", "apart"],
             Pattern::Drift { .. } => &["window", "step", "every"],
         };
         match given.iter().find(|(key, given)| *given && !known.contains(key)) {
@@ -472,6 +480,10 @@ impl AccessEntry {
             Pattern::Scattered { ranges, range } => {
                 (self.ranges, self.range) = (Some(ranges), Some(Bytes(range)));
                 "scattered"
+            }
+            Pattern::Striped { range, apart } => {
+                (self.range, self.apart) = (Some(Bytes(range)), Some(Bytes(apart)));
+                "striped"
             }
             Pattern::Drift { window, step, every } => {
                 (self.window, self.step) = (Some(Bytes(window)), Some(Bytes(step)));

@@ -6,6 +6,8 @@
 //! | `stairs` | a hot range that moves up by a step each phase | `hot`, `steps`, `every` |
 //! | `needle` | a very small hot range, in the middle unless told | `hot`, `at` |
 //! | `scattered` | hot ranges anywhere | `ranges`, `range` |
+//! | `striped` | hot stripes at equal distances | `range`, `apart` |
+//! | `graded` | hot ranges at equal distances, each `ratio` times as hot as the one before | `ranges`, `range`, `ratio` |
 //! | `zipf` | items by Zipf's law | `item`, `theta`, `scrambled` |
 //! | `gaussian` | items by a normal distribution | `item`, `mean`, `sd` |
 //! | `drift` | a hot window that moves on | `window`, `step`, `every` |
@@ -28,11 +30,13 @@ use crate::spec::{Faulty, Keys};
 use crate::{neighbour, stand_in, stand_in_spec, work};
 
 /// The names that [`from_spec`] knows.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 23] = [
     "contiguous",
     "stairs",
     "needle",
     "scattered",
+    "striped",
+    "graded",
     "zipf",
     "gaussian",
     "drift",
@@ -99,8 +103,10 @@ fn pattern(name: &str, keys: &mut Keys<'_>) -> Faulty<Workload> {
 
 impl Keys<'_> {
     fn phases(&mut self, name: &str, space: u64) -> Faulty<Vec<Phase>> {
+        let grades = if name == "graded" { self.grades(space)? } else { Vec::new() };
         let places = match name {
             "stairs" => self.stairs(space)?,
+            "graded" => vec![(0, space, Pattern::Random)],
             _ => vec![self.pattern(name, space)?],
         };
         let time = if name == "stairs" { "every" } else { "time" };
@@ -118,6 +124,14 @@ impl Keys<'_> {
                 other => other,
             };
             let hot = Access { area: 0, from, bytes, pattern, weight: share, mix, hot: None };
+            let all: f64 = grades.iter().map(|(_, _, weight)| weight).sum();
+            let graded = grades.iter().map(|(from, bytes, weight)| Access {
+                from: *from,
+                bytes: *bytes,
+                weight: share * weight / all,
+                ..hot.clone()
+            });
+            let graded: Vec<Access> = graded.collect();
             let rest = Access {
                 from: 0,
                 bytes: space,
@@ -130,7 +144,10 @@ impl Keys<'_> {
                 duration,
                 rate: (rate > 0).then_some(rate),
                 hot_share,
-                accesses: if share < 1.0 { vec![hot, rest] } else { vec![hot] },
+                accesses: if graded.is_empty() { vec![hot] } else { graded }
+                    .into_iter()
+                    .chain((share < 1.0).then_some(rest))
+                    .collect(),
             }
         };
         Ok(places.into_iter().enumerate().map(phase).collect())
@@ -144,6 +161,10 @@ impl Keys<'_> {
                 let range = self.bytes("range", 2 << 20)?;
                 let ranges = self.number("ranges", 100)?;
                 whole(Pattern::Scattered { ranges, range })
+            }
+            "striped" => {
+                let range = self.bytes("range", 16 << 10)?;
+                whole(Pattern::Striped { range, apart: self.bytes("apart", 2 << 20)? })
             }
             "zipf" => {
                 let item = self.bytes("item", 4096)?;
@@ -173,6 +194,24 @@ impl Keys<'_> {
                 Ok((at, hot, Pattern::Random))
             }
         }
+    }
+
+    /// Place, size and weight of each range of `graded`; it lies in the middle of its part of the space,
+    /// on a whole page.
+    fn grades(&mut self, space: u64) -> Faulty<Vec<(u64, u64, f64)>> {
+        let ranges = self.number("ranges", 8u64)?;
+        if ranges == 0 || ranges > 64 {
+            return Err((1, "there are 1 to 64 graded ranges".into()));
+        }
+        let width = space / ranges;
+        let range = self.bytes("range", width / 16)?;
+        let ratio = self.number("ratio", 0.5f64)?;
+        if !(ratio > 0.0 && ratio <= 1.0) {
+            return Err((1, "the ratio of graded ranges is above 0 and at most 1".into()));
+        }
+        let middle = width.saturating_sub(range) / 2 / 4096 * 4096;
+        let grade = |index: u64| (index * width + middle, range, ratio.powi(index as i32));
+        Ok((0..ranges).map(grade).collect())
     }
 
     /// Equal steps; the hot range lies in the middle of each, on a whole page.

@@ -239,6 +239,10 @@ impl Source {
                 let places = scatter::places(access.bytes / range, ranges, seed);
                 Self::Slots { starts: places.iter().map(|at| at * range).collect(), bytes: range }
             }
+            Pattern::Striped { range, apart } => {
+                let starts = (0..access.bytes / apart).map(|index| index * apart);
+                Self::Slots { starts: starts.collect(), bytes: range }
+            }
             Pattern::Gaussian { item, mean, sd } => {
                 Self::bins(&bins::gaussian(access.items(item), mean, sd), item)
             }
@@ -596,6 +600,8 @@ mod tests {
             "zipf:space=4MiB,item=4KiB,scrambled=true,burst=1",
             "gaussian:space=4GiB,item=4KiB,sd=1000,burst=1",
             "scattered:space=1GiB,ranges=37,burst=1",
+            "striped:space=1GiB,range=16KiB,apart=3MiB,burst=1",
+            "graded:space=1GiB,ranges=4,range=16MiB,share=0.9,burst=1",
             "contiguous:space=1GiB,hot=64MiB,share=0.7,burst=1",
         ] {
             let workload = from_spec(spec).unwrap();

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use tierscope_sim::experiment::Change;
+
 use super::contender::{ALL, Contender};
 use super::scenario::READY_MADE;
+use crate::sim::change;
 use crate::units;
 use crate::work::about;
 
@@ -36,6 +39,21 @@ fn contender(text: &str) -> Result<Contender, String> {
     Contender::named(text).map_err(|error| error.to_string())
 }
 
+/// Time between two flushes of all TLBs; none for never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flush(pub Option<Duration>);
+
+fn flush(text: &str) -> Result<Flush, String> {
+    if text == "never" {
+        return Ok(Flush(None));
+    }
+    let period = units::duration(text).map_err(|error| format!("{error}, or never"))?;
+    match period < Duration::from_micros(1) {
+        true => Err("a flush is due every 1us at most, or never".into()),
+        false => Ok(Flush(Some(period))),
+    }
+}
+
 /// Flags of `tierscope bench accuracy`.
 #[derive(Debug, Args)]
 pub struct AccuracyArgs {
@@ -54,6 +72,27 @@ pub struct AccuracyArgs {
     /// Seed of all draws instead of the scenario's
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+
+    /// Run with so many seeds, from that one on; figures are the worst of them
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub seeds: u16,
+
+    /// Flush all TLBs so often instead of as the scenario says: a period, or never
+    #[arg(long, value_name = "PERIOD", value_parser = flush)]
+    pub flush: Option<Flush>,
+
+    /// Change a parameter of the scenarios, as process.0.workload=needle:space=1TiB or
+    /// simulation.mode=exact; can be given more than once
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = change)]
+    pub changes: Vec<Change>,
+
+    /// Share of one CPU that an instrument with a budget may take
+    #[arg(long, value_name = "SHARE", value_parser = units::share)]
+    pub cpu: Option<f64>,
+
+    /// Simulated times whose figures are shown, apart from the end
+    #[arg(long, value_name = "TIME,…", value_delimiter = ',', default_value = "4s,8s,10s", value_parser = units::duration)]
+    pub at: Vec<Duration>,
 
     /// Precision and recall that count as detected
     #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = units::share)]
@@ -94,4 +133,17 @@ pub struct ScanCostArgs {
     /// Draw milliseconds of a walk against bytes mapped into this file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_has_a_period_or_never_comes() {
+        assert_eq!(flush("never"), Ok(Flush(None)));
+        assert_eq!(flush("5ms"), Ok(Flush(Some(Duration::from_millis(5)))));
+        assert!(flush("often").is_err_and(|error| error.contains("or never")));
+        assert!(flush("0s").is_err() && flush("10ns").is_err());
+    }
 }

@@ -92,6 +92,6 @@ mod tests {
             assert_eq!(Contender::named(contender.name), Ok(contender));
         }
         let error = Contender::named("demon").unwrap_err().to_string();
-        assert!(error.contains("choose from guided, bounded"), "{error}");
+        assert!(error.contains("choose from rates, guided"), "{error}");
     }
 }

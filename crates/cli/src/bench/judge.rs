@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tierscope_core::drive::{Course, Ended, Sink, Window, profile};
+use tierscope_core::metrics::rates::TrueRates;
 use tierscope_core::metrics::{self, Accuracy, HOT_FREQUENCY};
 use tierscope_core::{RangeSet, Region, Result, Snapshot, Time};
 use tierscope_sim::Truth;
 use tierscope_sim::experiment::Experiment;
 
+use super::figures::{Figures, Seen};
 use super::machine::build;
 use crate::watch::Watch;
 
@@ -42,7 +44,7 @@ pub struct Row {
 }
 
 impl Row {
-    fn accuracy(&self) -> Accuracy {
+    pub(super) fn accuracy(&self) -> Accuracy {
         Accuracy { reported: self.reported_bytes, truth: self.true_bytes, both: self.both_bytes }
     }
 
@@ -114,6 +116,8 @@ pub struct Detection {
 pub struct Outcome {
     /// Its name.
     pub contender: String,
+    /// Seed of all draws.
+    pub seed: u64,
     /// Its settings.
     pub settings: Vec<(String, String)>,
     /// Simulated seconds it ran for.
@@ -138,6 +142,8 @@ pub struct Outcome {
     pub slowdown: f64,
     /// Wall time of the simulation, in seconds; not reproducible, so not for comparison.
     pub wall_seconds: f64,
+    /// Figures at the times asked for, and at the end.
+    pub times: Vec<Figures>,
     /// The windows.
     pub windows: Vec<Row>,
 }
@@ -157,6 +163,31 @@ impl Outcome {
     }
 }
 
+/// What is asked of an outcome.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// Precision and recall that count as detected.
+    pub(crate) bar: f64,
+    /// Times at which figures are wanted, apart from the end.
+    pub(crate) at: Vec<Duration>,
+}
+
+impl Asked {
+    /// A bar, and figures at the end alone.
+    pub(crate) fn bar(bar: f64) -> Self {
+        Self { bar, at: Vec::new() }
+    }
+
+    /// The times within a run, and its end, ascending.
+    fn times(&self, end: Duration) -> Vec<Duration> {
+        let mut times: Vec<Duration> = self.at.iter().copied().filter(|at| *at < end).collect();
+        times.push(end);
+        times.sort_unstable();
+        times.dedup();
+        times
+    }
+}
+
 /// Receives windows and judges them.
 struct Judge<'a> {
     truths: Vec<Truth>,
@@ -168,6 +199,11 @@ struct Judge<'a> {
     /// When windows began.
     starts: Vec<Time>,
     rows: Vec<Row>,
+    /// Time from one window to the next.
+    window: Duration,
+    /// Times at which figures are wanted still, the latest first.
+    wanted: Vec<Duration>,
+    times: Vec<Figures>,
     reached: &'a AtomicU64,
 }
 
@@ -202,6 +238,25 @@ impl Judge<'_> {
             let touched = truth.touched(from, to);
             (bytes + touched.bytes(), both + touched.bytes_in(reported))
         })
+    }
+
+    /// Figures at the times that come before another window ends.
+    fn figures(&mut self, window: &Window<'_>, hot: &RangeSet, accuracy: Accuracy) {
+        let snapshot = window.snapshot;
+        let next = Duration::from_nanos(snapshot.end.0) + self.window;
+        while let Some(at) = self.wanted.pop_if(|at| *at < next) {
+            let last = Time(snapshot.end.0.max(1) - 1);
+            let pieces = self.truths.iter_mut().flat_map(|truth| truth.rates_at(last));
+            let seen = Seen {
+                snapshot,
+                truth: TrueRates::of(pieces),
+                hot,
+                accuracy,
+                mapped: self.mapped,
+                profiler: window.cpu.profiler,
+            };
+            self.times.push(Figures::of(at, &seen));
+        }
     }
 
     fn hot_at(&mut self, time: Time) -> RangeSet {
@@ -245,6 +300,7 @@ impl Sink for Judge<'_> {
             looked_at: looked as f64 / self.mapped.max(1) as f64,
             profiler_seconds: window.cpu.profiler.as_secs_f64(),
         });
+        self.figures(window, &truth, accuracy);
         self.reached.store(snapshot.end.0, Ordering::Relaxed);
         Ok(())
     }
@@ -258,7 +314,7 @@ impl Sink for Judge<'_> {
 pub(crate) fn judge(
     experiment: &Experiment,
     watch: &Watch,
-    bar: f64,
+    asked: &Asked,
     stop: &Arc<AtomicBool>,
     reached: &AtomicU64,
 ) -> Result<Outcome> {
@@ -273,6 +329,9 @@ pub(crate) fn judge(
         mapped: 0,
         starts: Vec::new(),
         rows: Vec::new(),
+        window: experiment.window,
+        wanted: asked.times(experiment.time).into_iter().rev().collect(),
+        times: Vec::new(),
         reached,
     };
     // The end of a window belongs to it.
@@ -281,15 +340,18 @@ pub(crate) fn judge(
     experiment.ran()?;
     let seconds = machine.now().seconds();
     let cpu = machine.cpu_time();
-    let detections = detections(&judge, bar);
+    let detections = detections(&judge, asked.bar);
     let settled = settled(&judge.rows, &detections);
     let quoted = settled.clone().unwrap_or_else(|| judge.rows.iter().collect());
     let pages = [0, 1].map(|span| Shares::pooled(quoted.iter().map(|row| row.page_accuracy(span))));
     let settled = settled.map(|rows| Shares::pooled(rows.into_iter().map(Row::accuracy)));
     let disturbed = machine.disturbed().as_secs_f64() / cpu.target.as_secs_f64().max(1e-9);
     let slowdown = machine.slowdown(disturbed);
+    let mut times = judge.times;
+    times.iter_mut().for_each(|figures| figures.look_ahead(&judge.rows));
     Ok(Outcome {
         contender: watch.name.clone(),
+        seed: experiment.seed,
         settings: instrument.settings().into_iter().map(|s| (s.name.into(), s.value)).collect(),
         seconds,
         complete: ended == Ended::Deadline,
@@ -301,6 +363,7 @@ pub(crate) fn judge(
         disturbed,
         slowdown,
         wall_seconds: begun.elapsed().as_secs_f64(),
+        times,
         windows: judge.rows,
     })
 }

@@ -3,6 +3,7 @@
 mod args;
 mod chart;
 pub(crate) mod contender;
+mod figures;
 pub(crate) mod judge;
 pub(crate) mod machine;
 pub(crate) mod race;
@@ -19,12 +20,14 @@ use tierscope_core::{Error, ErrorKind, Result};
 use crate::report::print_report;
 use crate::watch::Watch;
 
-pub use args::{AccuracyArgs, BenchCommand, ScanCostArgs};
+pub use args::{AccuracyArgs, BenchCommand, Flush, ScanCostArgs};
 pub use contender::Contender;
+pub use figures::{Figures, Spread, Summary, Worst};
 pub use judge::{Detection, Outcome, Row, Shares};
 pub use scenario::Scenario;
 pub use tierscope_sim::experiment::Mode;
 
+use judge::Asked;
 use race::{Job, race, stop_flag};
 
 /// What the contenders of a scenario came to.
@@ -46,12 +49,16 @@ pub struct Report {
     pub seconds: f64,
     /// Seconds between flushes of all TLBs; none for never.
     pub flush_seconds: Option<f64>,
-    /// Seed of all draws.
+    /// Seed of all draws; the first one.
     pub seed: u64,
+    /// How many seeds ran, one after another from the first.
+    pub seeds: u16,
     /// Precision and recall that count as detected.
     pub bar: f64,
     /// In the order of the scenario; those not begun when the user said stop are missing.
     pub outcomes: Vec<Outcome>,
+    /// Figures of each contender at the times asked for: the worst of all seeds, and the best.
+    pub worst: Vec<Summary>,
 }
 
 /// Runs a command.
@@ -73,13 +80,14 @@ fn accuracy(args: &AccuracyArgs) -> Result<()> {
             .remedy("name one scenario, or take --html"));
     }
     let stop = stop_flag()?;
-    let jobs: Vec<Job<'_>> =
-        scenarios.iter().flat_map(|scenario| jobs(scenario, args.bar)).collect();
+    let asked = Asked { bar: args.bar, at: args.at.clone() };
+    let seeded: Vec<Vec<Scenario>> = scenarios.iter().map(|s| seeded(s, args.seeds)).collect();
+    let jobs: Vec<Job<'_>> = seeded.iter().flatten().flat_map(|s| jobs(s, &asked)).collect();
     let mut outcomes = race(&jobs, &stop)?.into_iter();
     let mut reports = Vec::new();
     for scenario in &scenarios {
-        let mine = outcomes.by_ref().take(scenario.contenders.len());
-        reports.push(report(scenario, args.bar, mine.flatten().collect()));
+        let mine = outcomes.by_ref().take(scenario.contenders.len() * usize::from(args.seeds));
+        reports.push(report(scenario, args, mine.flatten().collect()));
     }
     if stop.load(Ordering::Relaxed) {
         eprintln!("tierscope: stopped; what was measured until then is kept");
@@ -96,27 +104,49 @@ fn accuracy(args: &AccuracyArgs) -> Result<()> {
 }
 
 fn scenarios(args: &AccuracyArgs) -> Result<Vec<Scenario>> {
-    let mut scenarios =
-        args.scenarios.iter().map(|s| Scenario::load(s)).collect::<Result<Vec<_>>>()?;
+    let mut scenarios = args
+        .scenarios
+        .iter()
+        .map(|s| Scenario::changed(s, &args.changes))
+        .collect::<Result<Vec<_>>>()?;
     for scenario in &mut scenarios {
         let experiment = scenario.experiment_mut();
         experiment.time = args.time.unwrap_or(experiment.time).max(experiment.window);
         if let Some(seed) = args.seed {
             experiment.reseed(seed);
         }
+        if let Some(Flush(every)) = args.flush {
+            experiment.setup.flush = every;
+            experiment.config.flush = every;
+        }
         if !args.only.is_empty() {
             scenario.contenders = args.only.iter().copied().map(Watch::from).collect();
+        }
+        if let Some(share) = args.cpu {
+            scenario.contenders.iter_mut().for_each(|watch| watch.limit_cpu(share));
         }
     }
     Ok(scenarios)
 }
 
-fn jobs(scenario: &Scenario, bar: f64) -> impl Iterator<Item = Job<'_>> {
-    let job = move |watch: &Watch| Job { experiment: scenario, watch: watch.clone(), bar };
+/// The scenario with its seed and the next ones.
+fn seeded(scenario: &Scenario, seeds: u16) -> Vec<Scenario> {
+    let with = |shift: u16| {
+        let mut scenario = scenario.clone();
+        let seed = scenario.seed.wrapping_add(u64::from(shift));
+        scenario.experiment_mut().reseed(seed);
+        scenario
+    };
+    (0..seeds).map(with).collect()
+}
+
+fn jobs<'a>(scenario: &'a Scenario, asked: &'a Asked) -> impl Iterator<Item = Job<'a>> {
+    let job =
+        |watch: &Watch| Job { experiment: scenario, watch: watch.clone(), asked: asked.clone() };
     scenario.contenders.iter().map(job)
 }
 
-fn report(scenario: &Scenario, bar: f64, outcomes: Vec<Outcome>) -> Report {
+fn report(scenario: &Scenario, args: &AccuracyArgs, outcomes: Vec<Outcome>) -> Report {
     Report {
         scenario: scenario.name.clone(),
         about: scenario.about.clone(),
@@ -127,7 +157,9 @@ fn report(scenario: &Scenario, bar: f64, outcomes: Vec<Outcome>) -> Report {
         seconds: scenario.time.as_secs_f64(),
         flush_seconds: scenario.setup.flush.map(|every| every.as_secs_f64()),
         seed: scenario.seed,
-        bar,
+        seeds: args.seeds,
+        bar: args.bar,
+        worst: figures::summaries(&outcomes),
         outcomes,
     }
 }

@@ -10,7 +10,7 @@ use tierscope_core::{Error, ErrorKind, Result};
 use tierscope_linux::StopSignals;
 use tierscope_sim::experiment::Experiment;
 
-use super::judge::{Outcome, judge};
+use super::judge::{Asked, Outcome, judge};
 use crate::watch::Watch;
 
 /// Before this nobody is told how it goes.
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Job<'a> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) watch: Watch,
-    pub(crate) bar: f64,
+    pub(crate) asked: Asked,
 }
 
 /// Sets a flag when the user asks to stop, from here on.
@@ -50,7 +50,7 @@ pub(crate) fn race(jobs: &[Job<'_>], stop: &Arc<AtomicBool>) -> Result<Vec<Optio
     let nanos: Vec<u64> = jobs.iter().map(|job| job.experiment.time.as_nanos() as u64).collect();
     let work = |index: usize, reached: &AtomicU64| {
         let job = &jobs[index];
-        judge(job.experiment, &job.watch, job.bar, stop, reached)
+        judge(job.experiment, &job.watch, &job.asked, stop, reached)
     };
     side_by_side(&nanos, stop, work)
 }

@@ -4,14 +4,14 @@ use std::ops::Deref;
 use std::path::Path;
 
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_sim::experiment::{Experiment, File, read};
+use tierscope_sim::experiment::{Change, Experiment, File, read};
 
 use super::contender::usual;
 use crate::watch::{Watch, watches};
 use crate::work::read_workload;
 
 /// The ready-made scenarios: name and TOML text.
-pub(crate) const READY_MADE: [(&str, &str); 7] = [
+pub(crate) const READY_MADE: [(&str, &str); 10] = [
     ("contiguous-1tb", include_str!("../../../../experiments/accuracy/contiguous-1tb.toml")),
     ("contiguous-5tb", include_str!("../../../../experiments/accuracy/contiguous-5tb.toml")),
     ("stairs-5tb", include_str!("../../../../experiments/accuracy/stairs-5tb.toml")),
@@ -19,6 +19,9 @@ pub(crate) const READY_MADE: [(&str, &str); 7] = [
     ("needle-4kb", include_str!("../../../../experiments/accuracy/needle-4kb.toml")),
     ("scattered-1tb", include_str!("../../../../experiments/accuracy/scattered-1tb.toml")),
     ("contiguous-1pb", include_str!("../../../../experiments/accuracy/contiguous-1pb.toml")),
+    ("noise", include_str!("../../../../experiments/accuracy/noise.toml")),
+    ("noise-1pb", include_str!("../../../../experiments/accuracy/noise-1pb.toml")),
+    ("resident", include_str!("../../../../experiments/accuracy/resident.toml")),
 ];
 
 /// An experiment, and who is judged.
@@ -43,16 +46,18 @@ impl Scenario {
     /// # Errors
     /// If there is neither, or what it says is wrong: line and column.
     pub fn load(text: &str) -> Result<Scenario> {
-        if let Some((_, content)) = READY_MADE.iter().find(|(name, _)| *name == text) {
-            return Scenario::parse(text, content);
+        Scenario::parse(text, &content(text)?)
+    }
+
+    /// As [`Scenario::load`], with changes.
+    ///
+    /// # Errors
+    /// As [`Scenario::load`], or a change that makes no sense.
+    pub fn changed(text: &str, changes: &[Change]) -> Result<Scenario> {
+        match changes {
+            [] => Scenario::load(text),
+            some => Scenario::of(Experiment::changed(text, &content(text)?, some, read_workload)?),
         }
-        let content = std::fs::read_to_string(Path::new(text)).map_err(|error| {
-            let names: Vec<&str> = READY_MADE.iter().map(|(name, _)| *name).collect();
-            Error::new(ErrorKind::Io, format!("cannot read scenario {text}"))
-                .cause(error)
-                .remedy(format!("give a TOML file, or one of {}", names.join(", ")))
-        })?;
-        Scenario::parse(text, &content)
     }
 
     /// Reads TOML.
@@ -95,6 +100,19 @@ impl Scenario {
     pub(crate) fn experiment_mut(&mut self) -> &mut Experiment {
         &mut self.experiment
     }
+}
+
+/// The text of the ready-made scenario of that name, or of the file.
+fn content(text: &str) -> Result<String> {
+    if let Some((_, content)) = READY_MADE.iter().find(|(name, _)| *name == text) {
+        return Ok((*content).to_owned());
+    }
+    std::fs::read_to_string(Path::new(text)).map_err(|error| {
+        let names: Vec<&str> = READY_MADE.iter().map(|(name, _)| *name).collect();
+        Error::new(ErrorKind::Io, format!("cannot read scenario {text}"))
+            .cause(error)
+            .remedy(format!("give a TOML file, or one of {}", names.join(", ")))
+    })
 }
 
 #[cfg(test)]

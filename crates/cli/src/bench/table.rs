@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::figures::{Spread, Summary, Worst};
 use super::{Outcome, Report};
 use crate::units::show_bytes;
 
@@ -31,7 +32,8 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         "slower %",
         "regions"
     )?;
-    report.outcomes.iter().try_for_each(|outcome| line(out, outcome))?;
+    let many = report.seeds > 1;
+    report.outcomes.iter().try_for_each(|outcome| line(out, outcome, many))?;
     writeln!(
         out,
         "\n{:18} {:>19} {:>19}\n{:18} {:>9} {:>9} {:>9} {:>9}",
@@ -44,7 +46,8 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         "precision",
         "recall"
     )?;
-    report.outcomes.iter().try_for_each(|outcome| pages(out, outcome))?;
+    report.outcomes.iter().try_for_each(|outcome| pages(out, outcome, many))?;
+    rates(report, out)?;
     let bar = report.bar;
     writeln!(
         out,
@@ -56,7 +59,85 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-fn line(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
+/// Columns of the figures at stated times: heading, and the figure's name.
+const COLUMNS: [(&str, &str); 14] = [
+    ("precision", "precision"),
+    ("recall", "recall"),
+    ("oracle", "oracle_hot"),
+    ("10 GiB", "oracle_10gib"),
+    ("100 GiB", "oracle_100gib"),
+    ("hot in", "cover_hot"),
+    ("warm in", "cover_warm"),
+    ("cold in", "cover_cold"),
+    ("width", "width_hot"),
+    ("cold<", "bound_cold"),
+    ("unknown", "unknown"),
+    ("off by", "rate_factor"),
+    ("called hot", "reported"),
+    ("CPU", "cpu"),
+];
+
+/// The figures at stated times: the worst of the seeds, and below it the best where it differs.
+fn rates(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let times = report.worst.iter().map(|summary| summary.times.len()).max().unwrap_or(0);
+    if times == 0 {
+        return Ok(());
+    }
+    let how = match report.seeds {
+        1 => String::new(),
+        seeds => format!(", the worst of {seeds} seeds and the best"),
+    };
+    writeln!(out, "\nat a time{how}")?;
+    write!(out, "{:18} {:>6}", "", "s")?;
+    COLUMNS.iter().try_for_each(|(heading, _)| write!(out, " {heading:>10}"))?;
+    writeln!(out)?;
+    report.worst.iter().try_for_each(|summary| at_times(summary, out))?;
+    writeln!(
+        out,
+        "oracle: share at as many bytes as are hot, and at 10 and 100 GiB. Hot, warm, cold in: bytes whose \
+         interval\nholds the true rate. Width: high over low of hot regions; cold<: upper bound over the \
+         hot rate; medians. Off by:\nthe worst factor of a mean rate."
+    )
+}
+
+fn at_times(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+    for worst in &summary.times {
+        write!(out, "{:18} {:>6}", summary.contender, worst.at_seconds)?;
+        cells(worst, |spread| spread.worst, out)?;
+        if summary.seeds > 1 {
+            write!(out, "{:18} {:>6}", "", "best")?;
+            cells(worst, |spread| spread.best, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn cells(worst: &Worst, side: fn(&Spread) -> f64, out: &mut dyn Write) -> io::Result<()> {
+    for (_, name) in COLUMNS {
+        let value = worst.figures.get(name).map(side);
+        write!(out, " {:>10}", value.map_or("-".into(), |value| short(value)))?;
+    }
+    writeln!(out)
+}
+
+/// Three digits where they say something.
+fn short(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => ">10^6".into(),
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v > 0.0 && v < 0.01 => format!("{v:.1e}"),
+        v => format!("{v:.3}"),
+    }
+}
+
+fn label(outcome: &Outcome, many: bool) -> String {
+    match many {
+        true => format!("{} {}", outcome.contender, outcome.seed),
+        false => outcome.contender.clone(),
+    }
+}
+
+fn line(out: &mut dyn Write, outcome: &Outcome, many: bool) -> io::Result<()> {
     let quoted = outcome.quoted();
     let all = [quoted.precision, quoted.recall, quoted.f1, quoted.false_hot_share];
     let [p, r, f, h] = all.map(|share| share.map_or("-".into(), |share| format!("{share:.3}")));
@@ -64,7 +145,7 @@ fn line(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
     let [cpu, stolen, slower] =
         [outcome.profiler_cpu, outcome.disturbed, outcome.slowdown].map(|share| share * 100.0);
     let regions = outcome.windows.last().map_or(0, |row| row.regions);
-    let name = &outcome.contender;
+    let name = label(outcome, many);
     write!(
         out,
         "{name:18} {p:>9} {r:>9} {f:>9} {h:>9} {detected:>10} {cpu:>9.3} {stolen:>9.3} {slower:>9.3} {regions:>8}"
@@ -75,8 +156,8 @@ fn line(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
     }
 }
 
-fn pages(out: &mut dyn Write, outcome: &Outcome) -> io::Result<()> {
-    write!(out, "{:18}", outcome.contender)?;
+fn pages(out: &mut dyn Write, outcome: &Outcome, many: bool) -> io::Result<()> {
+    write!(out, "{:18}", label(outcome, many))?;
     for share in outcome.pages.iter().flat_map(|shares| [shares.precision, shares.recall]) {
         write!(out, " {:>9}", share.map_or("-".into(), |share| format!("{share:.3}")))?;
     }

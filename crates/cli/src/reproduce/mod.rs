@@ -22,7 +22,7 @@ use clap::Args;
 use tierscope_core::{Error, ErrorKind, Result};
 
 use crate::bench::Scenario;
-use crate::bench::judge::Outcome;
+use crate::bench::judge::{Asked, Outcome};
 use crate::bench::race::{Job, race, stop_flag};
 use crate::bench::save;
 use crate::report::print;
@@ -91,7 +91,7 @@ impl Planned {
         let scenarios = std::iter::once(&self.experiment.scenario).chain(varied);
         scenarios.flat_map(|scenario| {
             let watches = scenario.contenders.iter().cloned();
-            watches.map(move |watch| Job { experiment: scenario, watch, bar: BAR })
+            watches.map(move |watch| Job { experiment: scenario, watch, asked: Asked::bar(BAR) })
         })
     }
 

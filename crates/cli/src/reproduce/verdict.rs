@@ -114,6 +114,8 @@ mod tests {
         let all = Shares { precision: None, recall: None, f1: None, false_hot_share: None };
         Outcome {
             contender: contender.into(),
+            seed: 1,
+            times: Vec::new(),
             settings: Vec::new(),
             seconds: 1.0,
             complete: true,

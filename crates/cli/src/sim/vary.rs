@@ -10,7 +10,7 @@ use tierscope_sim::experiment::{Change, Experiment};
 
 use super::{Otherwise, experiment, experiments};
 use crate::bench::Scenario;
-use crate::bench::judge::{Outcome, judge};
+use crate::bench::judge::{Asked, Outcome, judge};
 use crate::bench::race::{side_by_side, stop_flag};
 use crate::report::print_report;
 use crate::units;
@@ -122,7 +122,7 @@ pub(super) fn run(args: &VaryArgs) -> Result<()> {
     let nanos = vec![base.time.as_nanos() as u64; jobs.len()];
     let work = |index: usize, reached: &AtomicU64| {
         let job = &jobs[index];
-        judge(&job.experiment, &job.watch, args.bar, &stop, reached)
+        judge(&job.experiment, &job.watch, &Asked::bar(args.bar), &stop, reached)
     };
     let outcomes = side_by_side(&nanos, &stop, work)?;
     if stop.load(Ordering::Relaxed) {

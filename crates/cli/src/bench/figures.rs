@@ -1,0 +1,363 @@
+//! Figures about rates at stated times, and the worst of them over several seeds (METRICS.md,
+//! `core::metrics::rates`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use tierscope_core::metrics::Accuracy;
+use tierscope_core::metrics::rates::{GRANULE, Judged, TrueRates, oracle_share, reported_rate};
+use tierscope_core::{PAGE_SIZE, RangeSet, Snapshot};
+
+use super::judge::{Outcome, Row};
+
+/// What a figure means, and which side of it is the better one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    high_is_good: bool,
+}
+
+const fn high(name: &'static str) -> Kind {
+    Kind { name, high_is_good: true }
+}
+
+const fn low(name: &'static str) -> Kind {
+    Kind { name, high_is_good: false }
+}
+
+/// All figures. A figure that makes no sense for a scenario is missing there.
+///
+/// - `precision`, `recall`: of the window; `…_after`: the least of all windows from then on.
+/// - `oracle_hot`, `oracle_10gib`, `oracle_100gib`: oracle share at as many bytes as are truly hot, and
+///   at these sizes, in blocks of 2 MiB; `ceiling_…`: what the best choice of such blocks reaches of the
+///   best choice of 4 KiB pages.
+/// - `cover_hot`, `cover_warm`, `cover_cold`: share of the intervals, by bytes, that hold the true rate.
+/// - `width_hot`: upper over lower bound of hot regions, the median by bytes (at most 10^9).
+/// - `bound_cold`: upper bound of cold regions over the hot rate, the median by bytes.
+/// - `unknown`, `unknown_hot`: share of the bytes, and of those of hot regions.
+/// - `rate_factor`: by how much the mean rate of what is accessed alike is wrong, the worst factor, but
+///   for the largest part where there are several; `order`: 1 if these rates are in the right order.
+/// - `reported`: share of the mapped bytes that is called hot; `hot_ratio`: bytes called hot over bytes
+///   truly hot.
+/// - `cpu`: CPU time of the profiler until then over the time, 1 is one CPU.
+pub(crate) const KINDS: [Kind; 20] = [
+    high("precision"),
+    high("recall"),
+    high("precision_after"),
+    high("recall_after"),
+    high("oracle_hot"),
+    high("oracle_10gib"),
+    high("oracle_100gib"),
+    high("ceiling_10gib"),
+    high("ceiling_100gib"),
+    high("cover_hot"),
+    high("cover_warm"),
+    high("cover_cold"),
+    low("width_hot"),
+    low("bound_cold"),
+    low("unknown"),
+    low("unknown_hot"),
+    low("rate_factor"),
+    high("order"),
+    low("reported"),
+    low("hot_ratio"),
+];
+
+/// Sizes of the oracle shares: names of the share and of its ceiling.
+const SIZES: [(&str, &str, u64); 2] =
+    [("oracle_10gib", "ceiling_10gib", 10 << 30), ("oracle_100gib", "ceiling_100gib", 100 << 30)];
+
+/// True rates that are kept apart, at most.
+const LEVELS: usize = 16;
+
+/// The widest interval that is written as such: JSON has no infinity.
+const WIDEST: f64 = 1e9;
+
+/// What the figures of one window are worked out from.
+pub(crate) struct Seen<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) truth: TrueRates,
+    pub(crate) hot: &'a RangeSet,
+    pub(crate) accuracy: Accuracy,
+    pub(crate) mapped: u64,
+    pub(crate) profiler: Duration,
+}
+
+/// Figures at a time, by name ([`KINDS`]).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// The time asked for, in simulated seconds.
+    pub at_seconds: f64,
+    /// When the window ended whose figures these are: the last that had ended by then.
+    pub end_seconds: f64,
+    /// The figures.
+    pub values: BTreeMap<&'static str, f64>,
+}
+
+impl Figures {
+    /// At a time, from the last window that had ended by then.
+    pub(crate) fn of(at: Duration, seen: &Seen<'_>) -> Self {
+        let mut figures = Self {
+            at_seconds: at.as_secs_f64(),
+            end_seconds: seen.snapshot.end.seconds(),
+            values: BTreeMap::new(),
+        };
+        figures.accuracy(seen);
+        figures.oracle(seen);
+        figures.intervals(seen);
+        figures.levels(seen);
+        let time = figures.end_seconds.max(1e-9);
+        figures.set("cpu", Some(seen.profiler.as_secs_f64() / time));
+        figures
+    }
+
+    fn set(&mut self, name: &'static str, value: Option<f64>) {
+        if let Some(value) = value.filter(|value| !value.is_nan()) {
+            self.values.insert(name, value.min(WIDEST));
+        }
+    }
+
+    fn accuracy(&mut self, seen: &Seen<'_>) {
+        let accuracy = &seen.accuracy;
+        self.set("precision", accuracy.precision());
+        self.set("recall", accuracy.recall());
+        self.set("reported", Some(accuracy.reported as f64 / seen.mapped.max(1) as f64));
+        let ratio = accuracy.reported as f64 / accuracy.truth as f64;
+        self.set("hot_ratio", (accuracy.truth > 0).then_some(ratio));
+    }
+
+    fn oracle(&mut self, seen: &Seen<'_>) {
+        let share = |bytes| oracle_share(seen.snapshot, &seen.truth, seen.mapped, bytes, GRANULE);
+        let hot = seen.hot.bytes();
+        self.set("oracle_hot", if hot > 0 { share(hot) } else { None });
+        for (name, ceiling, bytes) in SIZES {
+            if bytes < seen.mapped {
+                self.set(name, share(bytes));
+                let best = |granule| seen.truth.best_share(bytes, granule);
+                let reached = best(GRANULE).zip(best(PAGE_SIZE)).map(|(block, page)| block / page);
+                self.set(ceiling, reached);
+            }
+        }
+    }
+
+    fn intervals(&mut self, seen: &Seen<'_>) {
+        let hot = seen.truth.mean_of(seen.hot);
+        let judged = Judged::of(seen.snapshot, &seen.truth, hot, seen.mapped);
+        for (name, coverage) in
+            ["cover_hot", "cover_warm", "cover_cold"].into_iter().zip(judged.coverage)
+        {
+            self.set(name, coverage.share());
+        }
+        self.set("width_hot", judged.hot_width);
+        self.set("bound_cold", judged.cold_bound);
+        self.set("unknown", Some(judged.unknown));
+        self.set("unknown_hot", judged.hot_unknown);
+    }
+
+    fn levels(&mut self, seen: &Seen<'_>) {
+        let Some(mut levels) = seen.truth.levels(LEVELS) else { return };
+        let bytes =
+            |ranges: &[tierscope_core::Range]| ranges.iter().map(|r| r.bytes()).sum::<u64>();
+        let largest = (0..levels.len()).max_by_key(|index| bytes(&levels[*index].1));
+        if let Some(largest) = largest.filter(|_| levels.len() > 1) {
+            levels.remove(largest);
+        }
+        let given: Option<Vec<f64>> =
+            levels.iter().map(|(_, ranges)| reported_rate(seen.snapshot, ranges)).collect();
+        let Some(given) = given.filter(|given| !given.is_empty()) else { return };
+        let wrong = levels.iter().zip(&given).map(|((truth, _), given)| off(*truth, *given));
+        self.set("rate_factor", wrong.reduce(f64::max));
+        let ordered = given.is_sorted_by(|a, b| a > b);
+        self.set("order", Some(f64::from(u8::from(ordered))));
+    }
+
+    /// Adds the least precision and recall of the windows from its own on; a window without any
+    /// precision, where something is hot, has found nothing.
+    pub(crate) fn look_ahead(&mut self, rows: &[Row]) {
+        let from = self.end_seconds;
+        let rest = || rows.iter().filter(|row| row.end_seconds >= from && !row.changed);
+        let least = |share: fn(&Accuracy) -> Option<f64>| {
+            let shares = rest().map(Row::accuracy).filter(|accuracy| accuracy.truth > 0);
+            shares.map(|accuracy| share(&accuracy).unwrap_or(0.0)).reduce(f64::min)
+        };
+        self.set("precision_after", least(Accuracy::precision));
+        self.set("recall_after", least(Accuracy::recall));
+    }
+}
+
+/// The factor between two rates, at least 1.
+fn off(truth: f64, given: f64) -> f64 {
+    if given > 0.0 { (truth / given).max(given / truth) } else { f64::INFINITY }
+}
+
+/// A figure over several seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The worst.
+    pub worst: f64,
+    /// The best.
+    pub best: f64,
+    /// How many seeds have it.
+    pub seeds: usize,
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>, high_is_good: bool) -> Option<Self> {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        let (least, most) = (*values.first()?, *values.last()?);
+        let (worst, best) = if high_is_good { (least, most) } else { (most, least) };
+        Some(Self { worst, best, seeds: values.len() })
+    }
+}
+
+/// A contender's figures over all seeds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Its name.
+    pub contender: String,
+    /// How many seeds ran.
+    pub seeds: usize,
+    /// Of these, how many did not detect after attach or after some change.
+    pub undetected: usize,
+    /// Seconds of the slowest detection of each of the other seeds.
+    pub detected_seconds: Option<Spread>,
+    /// CPU time of the profiler over the time, 1 is one CPU.
+    pub profiler_cpu: Option<Spread>,
+    /// How much slower the target would be if nothing paced it.
+    pub slowdown: Option<Spread>,
+    /// Figures at the times asked for.
+    pub times: Vec<Worst>,
+}
+
+/// The worst figures at a time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Worst {
+    /// The time asked for, in simulated seconds.
+    pub at_seconds: f64,
+    /// The figures, by name.
+    pub figures: BTreeMap<&'static str, Spread>,
+}
+
+/// One for each contender, in the order of the first outcomes.
+pub(super) fn summaries(outcomes: &[Outcome]) -> Vec<Summary> {
+    let mut names: Vec<&str> = Vec::new();
+    for outcome in outcomes {
+        if !names.contains(&outcome.contender.as_str()) {
+            names.push(&outcome.contender);
+        }
+    }
+    names.into_iter().map(|name| summary(name, outcomes)).collect()
+}
+
+fn summary(name: &str, outcomes: &[Outcome]) -> Summary {
+    let mine: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.contender == name).collect();
+    let detected: Vec<f64> = mine.iter().filter_map(|o| o.slowest_detection()).collect();
+    let low = |value: fn(&Outcome) -> f64| Spread::of(mine.iter().map(|o| value(o)), false);
+    let mut ats: Vec<f64> = mine.iter().flat_map(|o| &o.times).map(|f| f.at_seconds).collect();
+    ats.sort_by(f64::total_cmp);
+    ats.dedup();
+    Summary {
+        contender: name.into(),
+        seeds: mine.len(),
+        undetected: mine.len() - detected.len(),
+        detected_seconds: Spread::of(detected.into_iter(), false),
+        profiler_cpu: low(|outcome| outcome.profiler_cpu),
+        slowdown: low(|outcome| outcome.slowdown),
+        times: ats.into_iter().map(|at| worst(at, &mine)).collect(),
+    }
+}
+
+fn worst(at_seconds: f64, outcomes: &[&Outcome]) -> Worst {
+    let times = || outcomes.iter().flat_map(|o| &o.times).filter(|f| f.at_seconds == at_seconds);
+    let kinds = KINDS.into_iter().chain([low("cpu")]);
+    let figures = kinds.filter_map(|kind| {
+        let values = times().filter_map(|figures| figures.values.get(kind.name).copied());
+        Some((kind.name, Spread::of(values, kind.high_is_good)?))
+    });
+    Worst { at_seconds, figures: figures.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::{Range, Rate, Region, SpaceId, Time};
+
+    const BLOCK: u64 = GRANULE;
+
+    fn range(from: u64, to: u64) -> Range {
+        Range::new(SpaceId(0), from * BLOCK, to * BLOCK)
+    }
+
+    fn region(from: u64, to: u64, mean: f32) -> Region {
+        Region {
+            range: range(from, to),
+            hits: 0.0,
+            samples: 40,
+            age: 0,
+            level: None,
+            confidence: 1.0,
+            rate: Some(Rate { low: mean / 2.0, mean, high: mean * 2.0 }),
+            unknown: false,
+        }
+    }
+
+    // Three steps of one block, at 8, 4 and 2 a second, on a ground of 97 at 0.1.
+    fn figures(given: [f32; 3]) -> Figures {
+        let steps = [(range(0, 1), 8.0), (range(1, 2), 4.0), (range(2, 3), 2.0)];
+        let ground = [(range(3, 100), 0.1)];
+        let truth = TrueRates::of(steps.into_iter().chain(ground));
+        let [a, b, c] = given;
+        let regions = vec![region(0, 1, a), region(1, 2, b), region(2, 3, c), region(3, 100, 0.1)];
+        let end = Time(2_000_000_000);
+        let snapshot = Snapshot { end, regions, ..Default::default() };
+        let hot: RangeSet = [range(0, 2)].into_iter().collect();
+        let accuracy = Accuracy { reported: 3 * BLOCK, truth: 2 * BLOCK, both: 2 * BLOCK };
+        Figures::of(
+            Duration::from_secs(2),
+            &Seen {
+                snapshot: &snapshot,
+                truth,
+                hot: &hot,
+                accuracy,
+                mapped: 100 * BLOCK,
+                profiler: Duration::from_millis(20),
+            },
+        )
+    }
+
+    #[test]
+    fn a_window_s_figures_by_hand() {
+        let figures = figures([8.0, 3.2, 2.0]);
+        let value = |name| figures.values.get(name).copied();
+        assert_eq!((value("precision"), value("recall")), (Some(2.0 / 3.0), Some(1.0)));
+        assert_eq!((value("reported"), value("hot_ratio")), (Some(0.03), Some(1.5)));
+        assert_eq!((value("oracle_hot"), value("cpu")), (Some(1.0), Some(0.01)));
+        assert!((value("rate_factor").unwrap() - 1.25).abs() < 1e-6, "{figures:?}");
+        assert_eq!((value("order"), value("width_hot")), (Some(1.0), Some(4.0)));
+        // Hot is 6 in the mean: 8 and 4 are hot, 2 is warm, 0.1 is cold; all within a factor of two.
+        for name in ["cover_hot", "cover_warm", "cover_cold"] {
+            assert_eq!(value(name), Some(1.0), "{name}");
+        }
+        assert!((value("bound_cold").unwrap() - 0.2 / 6.0).abs() < 1e-6, "{figures:?}");
+        // There are no ten GiB.
+        assert_eq!(value("oracle_10gib"), None);
+    }
+
+    #[test]
+    fn a_wrong_order_and_a_wrong_rate_are_seen() {
+        let figures = figures([4.0, 8.5, 0.0]);
+        assert_eq!(figures.values["order"], 0.0);
+        assert_eq!(figures.values["rate_factor"], WIDEST);
+        assert!(figures.values["cover_hot"] < 1.0, "{figures:?}");
+    }
+
+    #[test]
+    fn the_worst_is_on_the_side_that_is_bad() {
+        let of = |high| Spread::of([0.9, 0.7, 0.8].into_iter(), high).unwrap();
+        assert_eq!(of(true), Spread { worst: 0.7, best: 0.9, seeds: 3 });
+        assert_eq!(of(false), Spread { worst: 0.9, best: 0.7, seeds: 3 });
+        assert_eq!(Spread::of(std::iter::empty(), true), None);
+    }
+}
