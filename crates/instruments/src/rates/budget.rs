@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tierscope_core::Time;
 
-/// CPU time that may be saved up, as time of the budget's share.
+/// Time over which CPU time may be saved up, at least.
 const SAVED: Duration = Duration::from_millis(30);
 
 /// A share of one CPU, as a token bucket: CPU time comes in with the clock and goes out as it was spent.
@@ -15,19 +15,26 @@ pub(super) struct Budget {
     /// Nanoseconds that may be spent now; below zero if too many were.
     tokens: f64,
     filled: Option<Time>,
+    /// Time over which CPU time may be saved up.
+    saved: Duration,
 }
 
 impl Budget {
     pub(super) fn new(share: f64) -> Self {
-        Self { share, tokens: 0.0, filled: None }
+        Self { share, tokens: 0.0, filled: None, saved: SAVED }
     }
 
     /// Lets CPU time come in up to `now`.
     pub(super) fn fill(&mut self, now: Time) {
         let since = now.since(self.filled.unwrap_or(now));
         self.filled = Some(now);
-        let most = self.share * SAVED.as_nanos() as f64;
+        let most = self.share * self.saved.as_nanos() as f64;
         self.tokens = (self.tokens + self.share * since.as_nanos() as f64).min(most);
+    }
+
+    /// CPU time may be saved up over one and a half times the time between two rounds of visits.
+    pub(super) fn keep(&mut self, beat: Duration) {
+        self.saved = SAVED.max(beat * 3 / 2);
     }
 
     /// So much was spent.

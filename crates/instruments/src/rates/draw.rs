@@ -172,7 +172,10 @@ impl Ground<'_> {
         };
         let (bar, hot, unknown) = match table.level {
             // One entry of 1 GiB may owe its accesses to any 2 MiB of it: only what is too rare for that is known.
-            Level::PUD => (self.tally.bar(), false, segment.high >= self.tally.bar()),
+            Level::PUD => {
+                let unknown = self.tally.blind || segment.high >= self.tally.bar();
+                (self.tally.bar(), false, unknown)
+            }
             Level::PTE => {
                 let bar = self.tally.page_bar();
                 let [low, high] = segment.core;
@@ -180,8 +183,11 @@ impl Ground<'_> {
             }
             _ => {
                 let veiled = self.tally.is_veiled(segment);
-                let unknown = veiled || self.tally.is_unknown(segment);
-                (self.tally.bar(), self.tally.is_hot(segment) && !veiled, unknown)
+                let hot = self.tally.is_hot(segment) && !veiled;
+                // Without flushes a huge page in use may stay in a TLB, and look idle.
+                let hidden = self.tally.blind && table.huge && !hot;
+                let unknown = veiled || hidden || self.tally.is_unknown(segment);
+                (self.tally.bar(), hot, unknown)
             }
         };
         let shown = if hot { segment.mean.max(bar) } else { segment.mean };

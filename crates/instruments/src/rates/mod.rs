@@ -100,14 +100,20 @@ const REVISIT_VAGUE: Duration = Duration::from_millis(200);
 /// Cells that an interval of a closely known rate spans: a factor of 1.8.
 const CLOSE: f32 = 2.0;
 
-/// The instrument's own arithmetic: nanoseconds for a node of the chain, a table, and a region drawn.
-/// From `cargo bench -p tierscope-instruments --bench rates`.
+/// The instrument's own arithmetic: nanoseconds for a node of the chain, a table, and a region drawn or
+/// copied. Nodes and tables from `cargo bench -p tierscope-instruments --bench rates`.
 const NODE_NS: u64 = 300;
 const TABLE_NS: u64 = 1000;
 const REGION_NS: u64 = 60;
 const COPY_NS: u64 = 6;
 /// Nanoseconds to fit the distribution of rates, for each entry of the sample.
 const FIT_NS: u64 = 600;
+
+/// Waking up may take one part of so many of the budget; and the longest time between two rounds of visits.
+const OVERHEAD_SHARE: f64 = 10.0;
+const LONGEST_BEAT: Duration = Duration::from_secs(1);
+/// Reading mappings may take one part of so many of the budget, beside it.
+const MAPPINGS_SHARE: f64 = 5.0;
 
 const CLEAR: ScanMode = ScanMode { clear: true, prune: false, present: false };
 
@@ -203,6 +209,8 @@ pub struct Rates {
     tally: Tally,
     budget: Budget,
     shares: Shares,
+    /// What a round of visits costs that makes none, in the mean of the last ones.
+    overhead: Duration,
     /// What opening a table costs, in the mean of the last ones.
     price: Duration,
     /// Visits that wait for the next flush.
@@ -227,7 +235,7 @@ pub struct Rates {
     can_flush: bool,
     chain: Chain,
     set: AccessedSet,
-    /// The last scan of leaves met a huge page.
+    /// The last scan met a huge page.
     huge: bool,
 }
 
@@ -294,9 +302,10 @@ impl Rates {
             leaves: BTreeMap::new(),
             wanted: VecDeque::new(),
             priors: [Prior::default(), Prior::default(), Prior::default()],
-            tally: Tally::default(),
+            tally: Tally { blind: !config.flush, ..Tally::default() },
             budget: Budget::new(config.cpu),
             shares: Shares::default(),
+            overhead: Duration::ZERO,
             price: Duration::from_micros(30),
             cleared: Vec::new(),
             due: BinaryHeap::new(),
@@ -319,9 +328,23 @@ impl Rates {
         })
     }
 
-    /// Time between two rounds of visits.
+    /// Time between two rounds of visits: longer where waking up costs much, which a tenth of the budget
+    /// must pay for.
     fn beat(&self) -> Duration {
-        4 * self.config.sampling
+        let affordable = self.overhead.mul_f64(OVERHEAD_SHARE / self.config.cpu);
+        (4 * self.config.sampling).max(affordable).min(LONGEST_BEAT)
+    }
+
+    /// Reads the mappings when that is due: as often as was asked for, and as a fifth of the budget pays for.
+    fn read_mappings(&mut self, ports: &mut dyn Ports) -> Result<()> {
+        let before = ports.own_time();
+        let areas = refresh(ports, &mut self.next_update, self.config.update, MAX_AREAS)?;
+        let Some(areas) = areas else { return Ok(()) };
+        self.lay_out(areas);
+        let cost = ports.own_time().saturating_sub(before);
+        let pause = cost.mul_f64(MAPPINGS_SHARE / self.config.cpu);
+        self.next_update = ports.now() + self.config.update.max(pause);
+        Ok(())
     }
 
     /// Takes over new areas; tables outside of them are dropped.
@@ -374,7 +397,7 @@ impl Rates {
         let range = Range::new(key.0, key.1, key.1 + (level.entry_bytes() << 9));
         let began = ports.now();
         let stats = ports.access_bits()?.scan(&range, level, CLEAR, &mut self.set)?;
-        self.huge = level == Level::PTE && stats.leaves[1] > 0;
+        self.huge = stats.leaves[1] > 0;
         let ended = ports.now();
         let mut young: Bits = [0; WORDS];
         young.iter_mut().zip(&self.set.young).for_each(|(to, from)| *to = *from);
@@ -415,7 +438,9 @@ impl Rates {
     fn open(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<()> {
         let (at, young) = self.scan(ports, visit.level, visit.key)?;
         let since = self.seen_since(visit, at);
+        let huge = self.huge;
         let Some(table) = self.table(visit.level, visit.key) else { return Ok(()) };
+        table.huge = huge;
         table.look(since, at, young, false);
         self.cleared.push(visit);
         Ok(())
@@ -771,11 +796,12 @@ impl Rates {
     }
 
     /// Opens the visits of a beat: those that wait longest first, so that the flush comes soon after those
-    /// that are to wait but shortly.
-    fn open_visits(&mut self, ports: &mut dyn Ports, spent: &mut Duration) -> Result<()> {
+    /// that are to wait but shortly. Returns whether there were any to open.
+    fn open_visits(&mut self, ports: &mut dyn Ports, spent: &mut Duration) -> Result<bool> {
         let mut visits = self.plan(ports.now());
         visits.sort_by_key(|visit| (Reverse(visit.distance), visit.key));
         let mut began = None;
+        let planned = !visits.is_empty();
         for visit in visits {
             let now = ports.now();
             let short = visit.distance < SHORT;
@@ -791,7 +817,7 @@ impl Rates {
             let cost = self.pay(ports, spent, visit.work);
             self.price = (self.price * 7 + cost) / 8;
         }
-        Ok(())
+        Ok(planned)
     }
 
     /// A visit that did not fit into its beat.
@@ -833,7 +859,7 @@ impl Rates {
             let now = ports.now();
             match ports.access_bits()?.flush() {
                 Ok(_) => self.flushed.push_back(now),
-                Err(error) if error.kind() == ErrorKind::Missing => self.can_flush = false,
+                Err(error) if error.kind() == ErrorKind::Missing => self.go_without_flushes(),
                 Err(error) => return Err(error),
             }
             while self.flushed.front().is_some_and(|first| now.since(*first) > OLDEST_FLUSH) {
@@ -913,6 +939,12 @@ impl Rates {
         }
     }
 
+    /// From here on what TLBs and paging-structure caches hold looks idle, and cannot be judged.
+    fn go_without_flushes(&mut self) {
+        self.can_flush = false;
+        self.tally.blind = true;
+    }
+
     fn close_window(&mut self, ports: &mut dyn Ports, start: Time) -> Snapshot {
         let now = ports.now();
         self.windows += 1;
@@ -974,11 +1006,10 @@ impl Instrument for Rates {
 
     fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
         let now = ports.now();
-        let mut spent = ports.own_time();
+        let began = ports.own_time();
         self.budget.fill(now);
-        if let Some(areas) = refresh(ports, &mut self.next_update, self.config.update, MAX_AREAS)? {
-            self.lay_out(areas);
-        }
+        self.read_mappings(ports)?;
+        let mut spent = ports.own_time();
         require_levels(ports.access_bits()?.radix().proven)?;
         let start = *self.window_start.get_or_insert(now);
         let mut snapshot = None;
@@ -990,7 +1021,12 @@ impl Instrument for Rates {
             self.pay(ports, &mut spent, due.visit.work);
         }
         if now >= self.next_beat {
-            self.open_visits(ports, &mut spent)?;
+            let opened = self.open_visits(ports, &mut spent)?;
+            if !opened {
+                let cost = ports.own_time().saturating_sub(began);
+                self.overhead = (self.overhead * 7 + cost) / 8;
+            }
+            self.budget.keep(self.beat());
             self.next_beat = now + self.beat();
         }
         self.flush(ports)?;
@@ -1009,4 +1045,25 @@ impl Instrument for Rates {
 /// The rate of an entry per page of 4 KiB.
 fn per_page(cell: f32, level: Level) -> f32 {
     if cell <= 0.0 { 0.0 } else { rate_of(cell) / (level.entry_bytes() >> 12) as f32 }
+}
+
+/// Infers the rates of a table with some hot entries at random among cold ones, for benches. Returns how
+/// many nodes the chain had.
+#[doc(hidden)]
+#[must_use]
+pub fn infer_for_bench(hot: usize, seed: u64) -> usize {
+    let mut rng = Rng::seeded(seed);
+    let mut looks = looks::Looks::default();
+    let spots: Vec<u64> = (0..hot).map(|_| rng.below(512)).collect();
+    for index in 0..looks::DEPTH as u64 {
+        let mut young: Bits = [0; WORDS];
+        let cold: Vec<u64> = (0..5).map(|_| rng.below(512)).collect();
+        for entry in spots.iter().chain(&cold) {
+            young[*entry as usize / 64] |= 1 << (entry % 64);
+        }
+        looks.add(looks::Look { at: Time(index * 20_000_000), seconds: 0.02, young });
+    }
+    let now = Time(looks::DEPTH as u64 * 20_000_000);
+    let (mut chain, mut segments) = (Chain::default(), Vec::new());
+    chain.infer(&looks, &(0..looks::ENTRIES), &Prior::default(), now, &mut segments).1
 }

@@ -31,6 +31,8 @@ pub(super) struct Table {
     pub(super) looks: Looks,
     /// What follows from them, in order of entries; empty until it was looked at.
     pub(super) segments: Vec<Segment>,
+    /// Some of its entries are huge pages.
+    pub(super) huge: bool,
     /// Visits so far.
     pub(super) visits: u32,
     /// A visit is under way or planned.
@@ -55,6 +57,7 @@ impl Table {
             seen: None,
             looks: Looks::default(),
             segments: Vec::new(),
+            huge: false,
             visits: 0,
             busy: false,
             changed: 0,

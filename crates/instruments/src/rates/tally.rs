@@ -37,6 +37,8 @@ const POINTED: f32 = 2.0;
 /// Rates over all memory, of entries of 2 MiB.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
+    /// Translations are not flushed: what looks idle may be what caches hold.
+    pub(super) blind: bool,
     mean: f64,
     /// Cell of the rate from which an entry of 2 MiB is hot.
     bar: Option<f32>,
@@ -200,7 +202,7 @@ impl Tally {
 
     /// Whether nothing beneath a level-3 entry of this segment can be hot.
     pub(super) fn is_quiet(&self, above: &Segment) -> bool {
-        above.high < self.bar().max(cell_of(IDLE as f32))
+        !self.blind && above.high < self.bar().max(cell_of(IDLE as f32))
     }
 
     /// Rates of the hot segments of a table, such as are alike once, as low as they may be believed to be.
