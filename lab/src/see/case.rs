@@ -35,6 +35,10 @@ pub(super) struct Case {
     pub(super) pairs: u32,
     /// Seconds between two looks at the recorder's memory.
     pub(super) look: u32,
+    /// Microseconds between two flushes by the lab's flusher, for all; 0: an instrument's own alone.
+    pub(super) flush_us: u32,
+    /// What instruments that keep to a budget may take of one CPU.
+    pub(super) cpu: &'static str,
 }
 
 const PLAIN: Case = Case {
@@ -50,6 +54,18 @@ const PLAIN: Case = Case {
     memory_bar: None,
     pairs: 0,
     look: 1,
+    flush_us: 5000,
+    cpu: "1%",
+};
+
+/// Cold memory is touched too, and no flusher but the instrument's own: as a user gets the tools.
+const NOISY: Case = Case {
+    memory_mb: TERABYTE_MB,
+    seconds: 30,
+    instruments: "rates:bayes kernel-damon:fixed",
+    cpu_ratio: None,
+    flush_us: 0,
+    ..PLAIN
 };
 
 const TERABYTE_MB: u64 = 3584;
@@ -113,6 +129,24 @@ pub(super) const CASES: &[Case] = &[
         ..PLAIN
     },
     Case {
+        name: "noisy-10-1tb",
+        workload: "contiguous:space=1TiB,hot=10GiB,at=512337MiB,share=0.9",
+        ..NOISY
+    },
+    Case {
+        name: "noisy-20-1tb",
+        workload: "contiguous:space=1TiB,hot=10GiB,at=512337MiB,share=0.8,hot_share=0.8",
+        ..NOISY
+    },
+    // The kernel's DAMON takes more of a CPU: what an equal share finds.
+    Case {
+        name: "equal-cpu-noisy-10-1tb",
+        workload: "contiguous:space=1TiB,hot=10GiB,at=512337MiB,share=0.9",
+        instruments: "rates:bayes",
+        cpu: "17%",
+        ..NOISY
+    },
+    Case {
         name: "hour-5tb",
         workload: "contiguous:space=5TiB,hot=10GiB,at=2560337MiB",
         memory_mb: FIVE_TERABYTES_MB,
@@ -146,6 +180,11 @@ impl Case {
             "telescope:bounded" | "telescope:flexible" => self.article,
             _ => None,
         }
+    }
+
+    /// Whether truth by pages is asked for: it takes all accesses once more, and hours where they are scattered.
+    pub(super) fn has_page_truth(&self) -> bool {
+        !self.is_long() && self.flush_us != 0
     }
 
     /// Whether memory must stay flat: an hour says it.

@@ -143,6 +143,8 @@ fn turns(
         ("pass", case.pass.to_string()),
         ("turns", (pairs * rows::TURNS).to_string()),
         ("look", case.look.to_string()),
+        ("flush_us", case.flush_us.to_string()),
+        ("cpu", case.cpu.to_owned()),
     ] {
         scenario.assign(&format!("{key}={value}"))?;
     }

@@ -47,7 +47,7 @@ pub(super) fn of(case: &Case, instrument: &str, out: &Path, results: &Path) -> R
     let reach = case.reach(instrument);
     let share = reach.map_or(USUAL_SHARE, |reach| reach.share);
     let kept = results.join(instrument.replace(':', "-"));
-    let found = compare(&dir, share, &kept, !case.is_long())?;
+    let found = compare(&dir, share, &kept, case.has_page_truth())?;
     let mut rows = vec![detection(case, instrument, &found, share)];
     rows.extend(accuracy(case, &named, &found));
     let cpu = found.profiler_cpu.unwrap_or(0.0) * 100.0;
