@@ -53,7 +53,7 @@ look_at() {
 record() {
     echo "$scenario: $1 $2"
     mkdir -p "/out/$1-$2"
-    tierscope record -p $toucher --instrument "$1" --variant "$2" --duration "$3s" --seed "$seed" -o /tmp/recording \
+    tierscope record -p $toucher --instrument "$1" --variant "$2" --duration "$3s" --seed "$seed" --cpu "$cpu" -o /tmp/recording \
         --annotate "scenario=$scenario" --annotate "flush_us=$flush_us" \
         --annotate "lru_gen=off" --annotate "numa_balancing=off" 2>"/out/$1-$2/said.txt" &
     recorder=$!

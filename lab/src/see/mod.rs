@@ -116,8 +116,7 @@ fn measure(
             table.add(rows::slowdown(case, &done.out)?, path)?;
         }
     }
-    let ratio: Vec<Row> =
-        [rows::ratio(case, table), rows::rates_ratio(case, table)].into_iter().flatten().collect();
+    let ratio: Vec<Row> = rows::ratio(case, table).into_iter().collect();
     table.add(ratio, path)
 }
 
@@ -145,6 +144,7 @@ fn turns(
         ("turns", (pairs * rows::TURNS).to_string()),
         ("look", case.look.to_string()),
         ("flush_us", case.flush_us.to_string()),
+        ("cpu", case.cpu.to_owned()),
     ] {
         scenario.assign(&format!("{key}={value}"))?;
     }

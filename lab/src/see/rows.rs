@@ -47,7 +47,7 @@ pub(super) fn of(case: &Case, instrument: &str, out: &Path, results: &Path) -> R
     let reach = case.reach(instrument);
     let share = reach.map_or(USUAL_SHARE, |reach| reach.share);
     let kept = results.join(instrument.replace(':', "-"));
-    let found = compare(&dir, share, &kept, !case.is_long())?;
+    let found = compare(&dir, share, &kept, case.has_page_truth())?;
     let mut rows = vec![detection(case, instrument, &found, share)];
     rows.extend(accuracy(case, &named, &found));
     let cpu = found.profiler_cpu.unwrap_or(0.0) * 100.0;
@@ -150,17 +150,6 @@ pub(super) fn ratio(case: &Case, table: &Table) -> Option<Row> {
     let (guided, kernel) = (cpu("telescope:guided")?, cpu("kernel-damon:fixed")?);
     let bar = Bar::Most(case.cpu_ratio?);
     (!table.begins(&name) && kernel > 0.0).then(|| row(case, name, guided / kernel, "times", bar))
-}
-
-/// CPU of `rates` over that of the kernel's DAMON in the same run, once both are known.
-pub(super) fn rates_ratio(case: &Case, table: &Table) -> Option<Row> {
-    case.rates?;
-    let name = format!("{}, profiler CPU: rates over kernel-damon fixed", case.name);
-    let rates = case.instruments().find(|each| each.starts_with("rates:"))?;
-    let cpu = |instrument| table.value(&cpu_name(case, instrument));
-    let (rates, kernel) = (cpu(rates)?, cpu("kernel-damon:fixed")?);
-    (!table.begins(&name) && kernel > 0.0)
-        .then(|| row(case, name, rates / kernel, "times", Bar::Most(1.0)))
 }
 
 /// Slots with and slots without, in turns, that make one pair of the slowdown's. The rate of a single
