@@ -98,6 +98,16 @@ impl Table {
         self.rows.iter().any(|row| row.name.starts_with(name))
     }
 
+    /// The figures of all rows whose name contains this.
+    pub(crate) fn values(&self, part: &str) -> Vec<f64> {
+        self.rows.iter().filter(|row| row.name.contains(part)).map(|row| row.value).collect()
+    }
+
+    /// Leaves out the rows whose name begins so.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.rows.retain(|row| !row.name.starts_with(name));
+    }
+
     /// Its rows.
     pub(crate) fn into_rows(self) -> Vec<Row> {
         self.rows

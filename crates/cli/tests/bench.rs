@@ -181,3 +181,45 @@ fn walks_of_who_does_not_walk_are_refused() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("walks over no tables"), "{said}");
 }
+
+// Each figure at a time is the worse one of the seeds'.
+#[test]
+fn figures_at_a_time_are_the_worst_of_all_seeds() {
+    let workload = "process.0.workload=contiguous:space=64GiB,hot=2GiB,at=9GiB,share=0.9,\
+                    hot_share=0.4,rate=3000000";
+    let with = |more: &[&str]| {
+        let of = ["noise", "--time", "3s", "--at", "2s", "--only", "rates", "--set", workload];
+        reports(&[&of, more].concat())[0].clone()
+    };
+    let report = with(&["--seeds", "2"]);
+    let outcomes = report["outcomes"].as_array().unwrap();
+    assert_eq!(outcomes.iter().map(|o| o["seed"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
+    assert_ne!(outcomes[0]["windows"], outcomes[1]["windows"], "seeds make a difference");
+    let worst = &report["worst"][0];
+    assert_eq!((&worst["seeds"], &report["flush_seconds"]), (&2.into(), &Value::Null));
+    let times = worst["times"].as_array().unwrap();
+    assert_eq!(
+        times.iter().map(|t| t["at_seconds"].as_f64().unwrap()).collect::<Vec<_>>(),
+        [2.0, 3.0]
+    );
+    let each = |name: &str| {
+        let value = |o: &Value| o["times"][1]["values"][name].as_f64().unwrap();
+        outcomes.iter().map(value).collect::<Vec<f64>>()
+    };
+    let spread = |name: &str| times[1]["figures"][name]["worst"].as_f64().unwrap();
+    assert_eq!(spread("recall"), each("recall").into_iter().fold(1.0, f64::min));
+    assert_eq!(spread("unknown"), each("unknown").into_iter().fold(0.0, f64::max));
+    // A budget, and a flusher, arrive.
+    let frugal = with(&["--cpu", "0.1%", "--flush", "5ms"]);
+    assert_eq!(frugal["flush_seconds"].as_f64(), Some(0.005));
+    let cpu = |report: &Value| report["outcomes"][0]["profiler_cpu"].as_f64().unwrap();
+    assert!(cpu(&frugal) < cpu(&report), "{} {}", cpu(&frugal), cpu(&report));
+}
+
+#[test]
+fn a_change_that_makes_no_sense_is_refused_before_anything_runs() {
+    for change in ["process.0.workload=nonsense", "machine.flus=5ms", "costs.no.such=1"] {
+        let output = tierscope(&["bench", "accuracy", "noise", "--set", change]);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{change}");
+    }
+}

@@ -2,11 +2,14 @@
 //!
 //! A case is one boot of the scenario `see`: one toucher, whose hot set is known, and one
 //! instrument after the other. Rows are kept by case and instrument: what is in target/bench/see.json
-//! is not measured again. Comparisons and charts lie in target/bench/see/CASE.
+//! is not measured again. Comparisons and charts lie in target/bench/see/CASE. Simulated scenarios
+//! come first, and are named `noise …` and `resident …`.
 
 mod case;
 mod figures;
 mod rows;
+mod scenarios;
+mod simulated;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,15 +56,20 @@ pub fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
     let mut table = Table::load(&path)?;
     let mut failed = Vec::new();
     let chosen: Vec<&Case> = CASES.iter().filter(|case| case.is_chosen(&choice.only)).collect();
-    if chosen.is_empty() {
-        let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+    let simulated = simulated::chosen(&choice.only);
+    if chosen.is_empty() && simulated.is_empty() {
+        let mut names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+        names.extend(["noise", "resident"]);
         return Err(Error::new(Kind::Usage, format!("--only {}", choice.only), "no such case")
             .remedy(format!("one of: {}", names.join(", "))));
+    }
+    if !simulated.is_empty() {
+        failed.extend(simulated::bench(&simulated, &mut table, &path)?);
     }
     for case in chosen {
         if let Err(error) = measure(case, matrix, choice, &mut table, &path) {
             eprintln!("lab: {error}");
-            failed.push(case.name);
+            failed.push(case.name.to_owned());
         }
     }
     match failed.as_slice() {

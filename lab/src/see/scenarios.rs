@@ -1,0 +1,276 @@
+//! The simulated rows of issue 22 and their bars. Each is a ready-made scenario of
+//! `tierscope bench accuracy` with another workload: no flusher, page tables as something else left
+//! them, except where a process is simulated access by access.
+
+use crate::bench::Bar;
+
+/// What is asked of a scenario.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ask {
+    /// Precision and recall of at least the first within so many seconds, from attach and from each
+    /// change.
+    Reach(f64, f64),
+    /// Both still so high in every window from that second on.
+    Held(f64, f64),
+    /// A figure at that second.
+    Figure(&'static str, f64, Bar),
+    /// Recall at that second at least so high, or as much unknown.
+    RecallOrUnknown(f64, f64),
+}
+
+/// A scenario and its bars.
+#[derive(Debug, Clone)]
+pub(super) struct Simulated {
+    /// Begins the names of its rows.
+    pub(super) name: String,
+    /// A ready-made scenario.
+    pub(super) file: &'static str,
+    /// Changes of it.
+    pub(super) set: Vec<String>,
+    /// Simulated seconds.
+    pub(super) seconds: u32,
+    pub(super) asks: Vec<Ask>,
+    /// Whether a hot set is declared: then bounds, widths and the unknown have bars as well.
+    pub(super) declared: bool,
+    /// Most CPU of the profiler, in per cent of one.
+    pub(super) cpu: f64,
+}
+
+/// Seconds at which figures are taken, apart from the end.
+pub(super) const AT: [f64; 4] = [4.0, 8.0, 10.0, 12.0];
+
+impl Simulated {
+    fn noise(name: &str, workload: &str, seconds: u32, asks: &[Ask]) -> Self {
+        Self {
+            name: format!("noise {name}"),
+            file: "noise",
+            set: vec![format!("process.0.workload={workload}")],
+            seconds,
+            asks: asks.to_vec(),
+            declared: true,
+            cpu: 1.0,
+        }
+    }
+
+    fn graded(name: &str, workload: &str, asks: &[Ask]) -> Self {
+        Self { declared: false, ..Self::noise(name, workload, 12, asks) }
+    }
+
+    /// Seconds whose figures judge intervals and the unknown: 10, or the end of what is shorter.
+    pub(super) fn judged_at(&self) -> f64 {
+        f64::from(self.seconds).min(10.0)
+    }
+}
+
+/// Share of the accesses that follow the pattern, and a share that the hot ranges take for sure: the
+/// rest falls on all memory, and is not hot.
+fn mixed(background: u32) -> String {
+    format!("share={},hot_share=0.4", f64::from(100 - background) / 100.0)
+}
+
+/// All of them, the quick ones of a kind first.
+pub(super) fn all() -> Vec<Simulated> {
+    [terabyte(), larger(), rates(), moving_and_small(), exact(), graded(), odd()].concat()
+}
+
+fn terabyte() -> Vec<Simulated> {
+    let case = |background: u32, asks: &[Ask]| {
+        let workload = format!(
+            "contiguous:space=1TiB,hot=10GiB,at=307567MiB,{},rate=3000000",
+            mixed(background)
+        );
+        Simulated::noise(&format!("1 TiB, 10 GiB hot, {background} %"), &workload, 60, asks)
+    };
+    let usual = [Ask::Reach(0.95, 4.0), Ask::Held(0.95, 4.0)];
+    let mut cases: Vec<Simulated> = [0, 1, 2, 5, 10, 20].map(|b| case(b, &usual)).into();
+    cases.push(case(50, &[Ask::Reach(0.9, 8.0)]));
+    cases
+}
+
+fn larger() -> Vec<Simulated> {
+    let five = |background: u32, ask| {
+        let workload = format!(
+            "contiguous:space=5TiB,hot=10GiB,at=1234567MiB,{},rate=3000000",
+            mixed(background)
+        );
+        Simulated::noise(&format!("5 TiB, 10 GiB hot, {background} %"), &workload, 20, &[ask])
+    };
+    let scattered = |background: u32| {
+        let workload = format!(
+            "scattered:space=1TiB,ranges=10000,range=2MiB,{},rate=3000000",
+            mixed(background)
+        );
+        let name = format!("1 TiB, 10,000 x 2 MiB hot, {background} %");
+        Simulated::noise(&name, &workload, 20, &[Ask::Reach(0.9, 12.0)])
+    };
+    let petabyte = Simulated {
+        file: "noise-1pb",
+        set: Vec::new(),
+        ..Simulated::noise("1 PiB, 1,000 x 1 GiB hot, 10 %", "", 14, &[Ask::Reach(0.9, 12.0)])
+    };
+    vec![
+        five(0, Ask::Reach(0.95, 1.0)),
+        five(10, Ask::Reach(0.9, 8.0)),
+        five(20, Ask::Reach(0.9, 8.0)),
+        scattered(0),
+        scattered(10),
+        petabyte,
+    ]
+}
+
+fn rates() -> Vec<Simulated> {
+    let case = |name: &str, rate: u32, seconds| {
+        let workload =
+            format!("contiguous:space=1TiB,hot=10GiB,at=307567MiB,{},rate={rate}", mixed(10));
+        let name = format!("1 TiB, 10 GiB hot, 10 %, {name}");
+        Simulated::noise(&name, &workload, 20, &[Ask::Reach(0.95, seconds)])
+    };
+    vec![case("300 k/s", 300_000, 8.0), case("10 M/s", 10_000_000, 4.0)]
+}
+
+fn moving_and_small() -> Vec<Simulated> {
+    let drift = format!(
+        "drift:space=1TiB,window=10GiB,step=211GiB,every=20s,time=100s,{},rate=3000000",
+        mixed(10)
+    );
+    let small = |background: u32| {
+        let workload =
+            format!("contiguous:space=1TiB,hot=1GiB,at=300GiB,{},rate=3000000", mixed(background));
+        let name = format!("1 TiB, one whole GiB hot, {background} %");
+        Simulated::noise(&name, &workload, 15, &[Ask::Reach(0.9, 10.0)])
+    };
+    vec![
+        Simulated::noise(
+            "1 TiB, 10 GiB that move every 20 s, 10 %",
+            &drift,
+            100,
+            &[Ask::Reach(0.9, 8.0)],
+        ),
+        small(0),
+        small(10),
+    ]
+}
+
+fn exact() -> Vec<Simulated> {
+    let mut cases = Vec::new();
+    for (space, hot, at) in [(16, 1, 5123), (64, 4, 20_483)] {
+        for pages in ["4K", "2M"] {
+            for background in [0, 2, 10] {
+                let workload = format!(
+                    "contiguous:space={space}GiB,hot={hot}GiB,at={at}MiB,{},rate=3000000",
+                    mixed(background)
+                );
+                let name =
+                    format!("{hot} GiB hot of {space} GiB, pages of {pages}, {background} %");
+                let mut case = Simulated::noise("", &workload, 6, &[Ask::Reach(0.95, 5.0)]);
+                case.name = format!("resident {name}");
+                case.file = "resident";
+                case.set.push(format!("process.0.pages={pages}"));
+                cases.push(case);
+            }
+        }
+    }
+    cases
+}
+
+fn graded() -> Vec<Simulated> {
+    const TEN: &str = "oracle_10gib";
+    const HUNDRED: &str = "oracle_100gib";
+    let oracle = |ten, hundred| {
+        [
+            Ask::Figure(TEN, 10.0, Bar::Least(ten)),
+            Ask::Figure(HUNDRED, 10.0, Bar::Least(hundred)),
+            Ask::Figure("ceiling_10gib", 10.0, Bar::None),
+            Ask::Figure("ceiling_100gib", 10.0, Bar::None),
+        ]
+    };
+    let zipf = "zipf:space=1TiB,item=4KiB,theta=0.99,rate=3000000";
+    vec![
+        Simulated::graded(
+            "stairs, 8 x 8 GiB, each half as hot, 5 %",
+            "graded:space=1TiB,ranges=8,range=8GiB,ratio=0.5,share=0.95,rate=3000000",
+            &[
+                Ask::Figure("order", 10.0, Bar::Least(1.0)),
+                Ask::Figure("rate_factor", 10.0, Bar::Most(1.3)),
+            ],
+        ),
+        Simulated::graded(
+            "1 TiB, Gaussian, sd 64 GiB",
+            "gaussian:space=1TiB,item=4KiB,sd=16777216,rate=3000000",
+            &oracle(0.95, 0.95),
+        ),
+        Simulated::graded("1 TiB, zipf 0.99 in address order", zipf, &oracle(0.95, 0.95)),
+        Simulated::graded(
+            "1 TiB, zipf 0.99 scrambled over 4 KiB pages",
+            &format!("{zipf},scrambled=true"),
+            &oracle(0.9, 0.85),
+        ),
+    ]
+}
+
+fn odd() -> Vec<Simulated> {
+    let none_hot = Ask::Figure("reported", 10.0, Bar::Most(0.0));
+    let stripes = |name: &str, range: &str, apart: &str| {
+        let workload = format!("striped:space=1GiB,range={range},apart={apart},rate=3000000");
+        let asks =
+            [Ask::Figure("hot_ratio", 10.0, Bar::Most(1.5)), Ask::RecallOrUnknown(10.0, 0.66)];
+        Simulated::graded(&format!("1 GiB, {name}"), &workload, &asks)
+    };
+    let uniform = "contiguous:space=5TiB,hot=5TiB,rate=3000000";
+    let idle = "needle:space=1TiB,hot=4KiB,rate=1";
+    vec![
+        Simulated::graded(
+            "5 TiB, all equally warm",
+            uniform,
+            &[Ask::Figure("rate_factor", 10.0, Bar::Most(1.3)), none_hot],
+        ),
+        Simulated { cpu: 0.1, ..Simulated::graded("1 TiB, idle", idle, &[none_hot]) },
+        stripes("16 KiB hot in every 2 MiB", "16KiB", "2MiB"),
+        stripes("4 KiB hot in every 256 KiB", "4KiB", "256KiB"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_workloads::generate::from_spec;
+
+    #[test]
+    fn every_workload_can_be_made_and_no_name_begins_another() {
+        let all = all();
+        for case in &all {
+            for set in &case.set {
+                if let Some(spec) = set.strip_prefix("process.0.workload=") {
+                    assert!(from_spec(spec).is_ok(), "{spec}");
+                }
+            }
+            let alike = |other: &&Simulated| other.name.starts_with(&format!("{}:", case.name));
+            assert_eq!(all.iter().filter(alike).count(), 0, "{}", case.name);
+        }
+        let mut names: Vec<&str> = all.iter().map(|case| &*case.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all.len());
+    }
+
+    // 10 GiB at any background of the table, and not a byte more.
+    #[test]
+    fn background_is_never_hot() {
+        for case in terabyte() {
+            let spec = case.set[0].strip_prefix("process.0.workload=").unwrap();
+            let workload = from_spec(spec).unwrap();
+            let hot = workload.hot(&workload.segment_at(std::time::Duration::ZERO));
+            assert_eq!(hot.iter().map(|part| part.bytes).sum::<u64>(), 10 << 30, "{spec}");
+        }
+    }
+
+    #[test]
+    fn bars_are_the_issue_s() {
+        let all = all();
+        let case = |name: &str| all.iter().find(|case| case.name == name).unwrap();
+        let held = case("noise 1 TiB, 10 GiB hot, 20 %");
+        assert!(matches!(held.asks[..], [Ask::Reach(0.95, 4.0), Ask::Held(0.95, 4.0)]));
+        assert!(matches!(case("noise 5 TiB, 10 GiB hot, 0 %").asks[..], [Ask::Reach(0.95, 1.0)]));
+        assert_eq!(case("noise 1 TiB, idle").cpu, 0.1);
+    }
+}
