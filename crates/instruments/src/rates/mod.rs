@@ -302,7 +302,7 @@ impl Rates {
             leaves: BTreeMap::new(),
             wanted: VecDeque::new(),
             priors: [Prior::default(), Prior::default(), Prior::default()],
-            tally: Tally { blind: !config.flush, ..Tally::default() },
+            tally: Tally::new(!config.flush),
             budget: Budget::new(config.cpu),
             shares: Shares::default(),
             overhead: Duration::ZERO,

@@ -72,7 +72,12 @@ impl Sums {
 }
 
 impl Tally {
-    /// Works out rates over all memory anew.
+    /// Nothing is known yet; `blind` where translations are not flushed.
+    pub(super) fn new(blind: bool) -> Self {
+        Self { blind, ..Self::default() }
+    }
+
+    /// Works out rates over all memory once more.
     pub(super) fn count(
         &mut self,
         upper: &[Table],
