@@ -62,8 +62,8 @@ impl Simulated {
     }
 }
 
-/// Share of the accesses that follow the pattern, and a share that the hot ranges take for sure: the
-/// rest falls on all memory, and is not hot.
+/// Share of the accesses that follow the pattern, and a share that the hot ranges take for sure:
+/// the rest falls on all memory, and is not hot.
 fn mixed(background: u32) -> String {
     format!("share={},hot_share=0.4", f64::from(100 - background) / 100.0)
 }
