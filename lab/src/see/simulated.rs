@@ -188,7 +188,8 @@ impl Rows<'_> {
         });
         let more = BOUNDED.map(|(name, what, most)| {
             let (what, value) = (format!("{what}, at {at} s"), self.figure(name, at));
-            let row = match self.case.declared {
+            let barred = self.case.declared && (self.case.known || name != "unknown");
+            let row = match barred {
                 true => Some(self.judged(&what, value, Bar::Most(most))),
                 false => value.map(|value| self.row(&what, value, "share", Bar::None)),
             };
