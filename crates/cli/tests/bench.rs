@@ -114,16 +114,17 @@ fn every_contender_has_a_line_and_drawings_are_written() {
     ]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    let names = ["guided", "bounded", "flexible", "damon-moderate", "damon-aggressive", "scan"];
+    let names = ["rates", "guided", "bounded", "flexible", "damon-moderate", "scan"];
     let more = ["pebs-moderate", "pebs-aggressive", "pebs-patient", "scan-pruned", "hint-fault"];
-    for name in names.iter().chain(&more) {
+    let more = more.iter().chain(&["damon-aggressive"]);
+    for name in names.iter().chain(more) {
         assert!(
             text.lines().any(|line| line.split_whitespace().next() == Some(name)),
             "{name}\n{text}"
         );
     }
     let drawn = std::fs::read_to_string(svg).unwrap();
-    assert_eq!(drawn.matches("<polyline").count(), 11);
+    assert_eq!(drawn.matches("<polyline").count(), 12);
     assert!(std::fs::read_to_string(html).unwrap().contains("<h2>needle-5mb</h2>"));
 }
 

@@ -76,8 +76,8 @@ impl Truth {
         &self.workload.phases[self.segment_at(time).phase].name
     }
 
-    /// How often memory is accessed at a time: ranges and accesses per second and page of 4 KiB, in the
-    /// mean over the pages of the range. Ranges may overlap, where rates add up
+    /// How often memory is accessed at a time: ranges and accesses per second and page of 4 KiB, in
+    /// the mean over the pages of the range. Ranges may overlap, where rates add up
     /// ([`tierscope_core::metrics::rates::TrueRates`]).
     pub fn rates_at(&mut self, time: Time) -> Vec<Piece> {
         let segment = self.segment_at(time);

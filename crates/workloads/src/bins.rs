@@ -129,9 +129,10 @@ const MAX_SINGLE: u64 = 1 << 24;
 /// Ranks that are scrambled one by one where there are more items.
 const HEAD: u64 = 1 << 16;
 
-/// YCSB's scrambled Zipf over `items` items: one bin each up to 2^24 of them ([`scrambled_masses`]).
-/// Of more, the first 2^16 ranks lie where their hash says, and all others are spread evenly over
-/// all items: a hash does that, but for what each of them differs from the mean.
+/// YCSB's scrambled Zipf over `items` items: one bin each up to 2^24 of them
+/// ([`scrambled_masses`]). Of more, the first 2^16 ranks lie where their hash says, and all others
+/// are spread evenly over all items: a hash does that, but for what each of them differs from the
+/// mean.
 #[must_use]
 pub fn scrambled(items: u64, theta: f64) -> Vec<Bin> {
     if items <= MAX_SINGLE {

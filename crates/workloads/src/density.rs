@@ -316,7 +316,8 @@ mod tests {
         assert_eq!(hot(noisy), [(0, 5), (30, 5), (60, 5)]);
     }
 
-    // Weights 4, 2, 1 of 7: 57, 29, 14 %; each in the middle of a third of 90 bytes, on a whole page.
+    // Weights 4, 2, 1 of 7: 57, 29, 14 %; each in the middle of a third of 90 bytes, on a whole
+    // page.
     #[test]
     fn grades_are_taken_from_the_hottest_down() {
         let with = |share| hot(&format!("graded:space=90B,ranges=3,range=10B,hot_share={share}"));

@@ -129,8 +129,8 @@ pub enum Pattern {
         /// Bytes of each.
         range: u64,
     },
-    /// Every byte of the first `range` of each `apart` alike, from the part's beginning on; a rest that is
-    /// shorter than `apart` is left out.
+    /// Every byte of the first `range` of each `apart` alike, from the part's beginning on; a rest
+    /// that is shorter than `apart` is left out.
     Striped {
         /// Bytes of a stripe.
         range: u64,

@@ -26,7 +26,8 @@
 //! ```
 //!
 //! `sequential` needs `stride`; `zipf` takes `item`, `theta`, `scrambled`; `gaussian` `item`,
-//! `mean`, `sd` (in items); `scattered` `ranges`, `range`; `striped` `range`, `apart`; `drift` `window`, `step`, `every`.
+//! `mean`, `sd` (in items); `scattered` `ranges`, `range`; `striped` `range`, `apart`; `drift`
+//! `window`, `step`, `every`.
 
 use std::fmt::Display;
 use std::path::Path;

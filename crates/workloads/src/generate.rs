@@ -7,7 +7,7 @@
 //! | `needle` | a very small hot range, in the middle unless told | `hot`, `at` |
 //! | `scattered` | hot ranges anywhere | `ranges`, `range` |
 //! | `striped` | hot stripes at equal distances | `range`, `apart` |
-//! | `graded` | hot ranges at equal distances, each `ratio` times as hot as the one before | `ranges`, `range`, `ratio` |
+//! | `graded` | ranges, each `ratio` times as hot as the one before | `ranges`, `range`, `ratio` |
 //! | `zipf` | items by Zipf's law | `item`, `theta`, `scrambled` |
 //! | `gaussian` | items by a normal distribution | `item`, `mean`, `sd` |
 //! | `drift` | a hot window that moves on | `window`, `step`, `every` |
@@ -196,8 +196,8 @@ impl Keys<'_> {
         }
     }
 
-    /// Place, size and weight of each range of `graded`; it lies in the middle of its part of the space,
-    /// on a whole page.
+    /// Place, size and weight of each range of `graded`; it lies in the middle of its part of the
+    /// space, on a whole page.
     fn grades(&mut self, space: u64) -> Faulty<Vec<(u64, u64, f64)>> {
         let ranges = self.number("ranges", 8u64)?;
         if ranges == 0 || ranges > 64 {

@@ -143,7 +143,11 @@ impl Rows<'_> {
                 })
                 .into(),
             Ask::Figure(name, at, bar) => {
-                vec![self.judged(&format!("{name} at {at} s"), self.figure(name, at), bar)]
+                let value = self.figure(name, at);
+                vec![Row {
+                    unit: unit(name).into(),
+                    ..self.judged(&format!("{name} at {at} s"), value, bar)
+                }]
             }
             Ask::RecallOrUnknown(at, share) => {
                 let recall = self.figure("recall", at).unwrap_or(0.0);
@@ -172,21 +176,24 @@ impl Rows<'_> {
         Ok(std::iter::once(first).chain(ends).collect())
     }
 
-    /// Bars of all scenarios with a declared hot set; figures of the others, as far as there are any.
+    /// Bars of all scenarios with a declared hot set; figures of the others, as far as there are
+    /// any.
     fn intervals(&self) -> Vec<Row> {
         let at = self.case.judged_at();
-        // In the mean over seeds: of five runs, a right 90 % interval misses in one or more four times
-        // out of ten.
+        // In the mean over seeds: of five runs, a right 90 % interval misses in one or more four
+        // times out of ten.
         let coverage = COVERAGE.map(|(name, what)| {
             let value = self.spread(name, at)?.get("mean")?.as_f64()?;
             Some(self.row(&format!("{what}, at {at} s"), value, "share", Bar::None))
         });
         let more = BOUNDED.map(|(name, what, most)| {
             let (what, value) = (format!("{what}, at {at} s"), self.figure(name, at));
-            match self.case.declared {
+            let barred = self.case.declared && (self.case.known || name != "unknown");
+            let row = match barred {
                 true => Some(self.judged(&what, value, Bar::Most(most))),
                 false => value.map(|value| self.row(&what, value, "share", Bar::None)),
-            }
+            };
+            row.map(|row| Row { unit: unit(name).into(), ..row })
         });
         coverage.into_iter().chain(more).flatten().collect()
     }
@@ -215,8 +222,19 @@ impl Rows<'_> {
     }
 }
 
-/// Over all scenarios that are in the table: the mean of each kind, and the least, which has no bar:
-/// where a scenario has but one hot region, five seeds are five draws of a right or a wrong interval.
+/// The unit of a figure.
+fn unit(figure: &str) -> &'static str {
+    match figure {
+        "width_hot" | "rate_factor" | "hot_ratio" => "times",
+        "bound_cold" => "of the hot rate",
+        "order" => "1: right",
+        _ => "share",
+    }
+}
+
+/// Over all scenarios that are in the table: the mean of each kind, and the least, which has no
+/// bar: where a scenario has but one hot region, five seeds are five draws of a right or a wrong
+/// interval.
 fn calibration(table: &Table) -> Vec<Row> {
     let command = "target/debug/lab bench see --only ''";
     let mut rows = Vec::new();
@@ -288,7 +306,8 @@ mod tests {
         assert!(find(&rows, "least precision").holds && !find(&rows, "least recall").holds);
         let cpu = find(&rows, "profiler CPU");
         assert!(cpu.value == 1.0 && cpu.holds);
-        assert!(find(&rows, WIDTH).holds && !find(&rows, "unknown bytes").holds);
+        assert!(find(&rows, WIDTH).holds && find(&rows, WIDTH).unit == "times");
+        assert!(!find(&rows, "unknown bytes").holds);
         // One seed has no cold region, the others count.
         assert_eq!(find(&rows, "cold regions that hold").value, 0.99);
         // Without a worst of five there is no figure that could hold.

@@ -29,17 +29,19 @@ const fn low(name: &'static str) -> Kind {
 /// All figures. A figure that makes no sense for a scenario is missing there.
 ///
 /// - `precision`, `recall`: of the window; `…_after`: the least of all windows from then on.
-/// - `oracle_hot`, `oracle_10gib`, `oracle_100gib`: oracle share at as many bytes as are truly hot, and
-///   at these sizes, in blocks of 2 MiB; `ceiling_…`: what the best choice of such blocks reaches of the
-///   best choice of 4 KiB pages.
-/// - `cover_hot`, `cover_warm`, `cover_cold`: share of the intervals, by bytes, that hold the true rate.
+/// - `oracle_hot`, `oracle_10gib`, `oracle_100gib`: oracle share at as many bytes as are truly hot,
+///   and at these sizes, in blocks of 2 MiB; `ceiling_…`: what the best choice of such blocks
+///   reaches of the best choice of 4 KiB pages.
+/// - `cover_hot`, `cover_warm`, `cover_cold`: share of the intervals, by bytes, that hold the true
+///   rate.
 /// - `width_hot`: upper over lower bound of hot regions, the median by bytes (at most 10^9).
 /// - `bound_cold`: upper bound of cold regions over the hot rate, the median by bytes.
 /// - `unknown`, `unknown_hot`: share of the bytes, and of those of hot regions.
-/// - `rate_factor`: by how much the mean rate of what is accessed alike is wrong, the worst factor, but
-///   for the largest part where there are several; `order`: 1 if these rates are in the right order.
-/// - `reported`: share of the mapped bytes that is called hot; `hot_ratio`: bytes called hot over bytes
-///   truly hot.
+/// - `rate_factor`: by how much the mean rate of what is accessed alike is wrong, the worst factor,
+///   but for the largest part where there are several; `order`: 1 if these rates are in the right
+///   order.
+/// - `reported`: share of the mapped bytes that is called hot; `hot_ratio`: bytes called hot over
+///   bytes truly hot.
 /// - `cpu`: CPU time of the profiler until then over the time, 1 is one CPU.
 pub(crate) const KINDS: [Kind; 20] = [
     high("precision"),
@@ -198,7 +200,8 @@ pub struct Spread {
     pub worst: f64,
     /// The best.
     pub best: f64,
-    /// The mean: what a coverage is to be judged by, as a 90 % interval misses in a tenth of all runs.
+    /// The mean: what a coverage is to be judged by, as a 90 % interval misses in a tenth of all
+    /// runs.
     pub mean: f64,
     /// How many seeds have it.
     pub seeds: usize,
@@ -339,7 +342,8 @@ mod tests {
         assert_eq!((value("oracle_hot"), value("cpu")), (Some(1.0), Some(0.01)));
         assert!((value("rate_factor").unwrap() - 1.25).abs() < 1e-6, "{figures:?}");
         assert_eq!((value("order"), value("width_hot")), (Some(1.0), Some(4.0)));
-        // Hot is 6 in the mean: 8 and 4 are hot, 2 is warm, 0.1 is cold; all within a factor of two.
+        // Hot is 6 in the mean: 8 and 4 are hot, 2 is warm, 0.1 is cold; all within a factor of
+        // two.
         for name in ["cover_hot", "cover_warm", "cover_cold"] {
             assert_eq!(value(name), Some(1.0), "{name}");
         }

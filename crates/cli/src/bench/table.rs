@@ -115,7 +115,7 @@ fn at_times(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
 fn cells(worst: &Worst, side: fn(&Spread) -> f64, out: &mut dyn Write) -> io::Result<()> {
     for (_, name) in COLUMNS {
         let value = worst.figures.get(name).map(side);
-        write!(out, " {:>10}", value.map_or("-".into(), |value| short(value)))?;
+        write!(out, " {:>10}", value.map_or("-".into(), short))?;
     }
     writeln!(out)
 }

@@ -98,16 +98,16 @@ impl TrueRates {
         if set.is_empty() { 0.0 } else { sum / (set.bytes() as f64 / PAGE_SIZE as f64) }
     }
 
-    /// The share of the accesses that the hottest `bytes` take, chosen in blocks of `granule`; `None`
-    /// if there are no accesses.
+    /// The share of the accesses that the hottest `bytes` take, chosen in blocks of `granule`;
+    /// `None` if there are no accesses.
     #[must_use]
     pub fn best_share(&self, bytes: u64, granule: u64) -> Option<f64> {
         let served = served(self, blocks(&self.pieces, granule), bytes, 0.0);
         (self.total() > 0.0).then(|| served / self.total())
     }
 
-    /// The distinct rates and the ranges that have them, the highest first; rates that differ by less
-    /// than a millionth are one. `None` if there are more than `most`.
+    /// The distinct rates and the ranges that have them, the highest first; rates that differ by
+    /// less than a millionth are one. `None` if there are more than `most`.
     #[must_use]
     pub fn levels(&self, most: usize) -> Option<Vec<(f64, Vec<Range>)>> {
         let mut levels: Vec<(f64, Vec<Range>)> = Vec::new();
@@ -205,8 +205,8 @@ fn cut(range: &Range, granule: u64) -> impl Iterator<Item = Range> {
 
 /// Accesses a second that the `bytes` with the highest scores take. Groups of the same score give
 /// the same share of their bytes, and of a group that is not taken whole its accesses are taken in
-/// the same share: what the score does not keep apart is drawn blindly. Bytes beyond all groups have
-/// the mean rate `rest` (accesses per second and byte).
+/// the same share: what the score does not keep apart is drawn blindly. Bytes beyond all groups
+/// have the mean rate `rest` (accesses per second and byte).
 fn served(truth: &TrueRates, mut groups: Vec<Group>, bytes: u64, rest: f64) -> f64 {
     groups.sort_by(|a, b| b.score.total_cmp(&a.score));
     let mut left = bytes as f64;
@@ -238,9 +238,9 @@ fn scores(snapshot: &Snapshot) -> Vec<(Range, f64)> {
 }
 
 /// Oracle share at `bytes` (METRICS.md): of the accesses, the share that the hottest `bytes` by the
-/// instrument's rates serve, over the share that the truly hottest `bytes` serve; both choose blocks
-/// of `granule`. Memory that the instrument says nothing of is chosen last, and blindly; `mapped` is
-/// how much there is altogether. `None` if nothing is accessed.
+/// instrument's rates serve, over the share that the truly hottest `bytes` serve; both choose
+/// blocks of `granule`. Memory that the instrument says nothing of is chosen last, and blindly;
+/// `mapped` is how much there is altogether. `None` if nothing is accessed.
 #[must_use]
 pub fn oracle_share(
     snapshot: &Snapshot,
@@ -368,7 +368,8 @@ fn median(mut values: Vec<(f64, u64)>) -> Option<f64> {
 }
 
 /// The instrument's mean rate over ranges that are truly accessed alike: accesses per second and
-/// page, regions weighed by the bytes of them that lie inside. `None` where it gives no rates there.
+/// page, regions weighed by the bytes of them that lie inside. `None` where it gives no rates
+/// there.
 #[must_use]
 pub fn reported_rate(snapshot: &Snapshot, ranges: &[Range]) -> Option<f64> {
     let regions = &snapshot.regions;
