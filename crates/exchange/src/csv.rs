@@ -152,9 +152,10 @@ mod tests {
         )]);
         assert_eq!(
             text(&recording, Table::Regions),
-            "window,space,start_address,bytes,hits,samples,age_windows,level,confidence\n\
-             0,0,4096,4096,5,40,0,,1\n\
-             0,0,8192,4096,2.5,40,0,,1\n"
+            "window,space,start_address,bytes,hits,samples,age_windows,level,confidence,\
+             rate_low,rate_mean,rate_high,unknown\n\
+             0,0,4096,4096,5,40,0,,1,,,,false\n\
+             0,0,8192,4096,2.5,40,0,,1,,,,false\n"
         );
         assert!(text(&recording, Table::Windows).contains("\n0,0,200000000,40,0,0,"));
         assert_eq!(text(&recording, Table::Actions).lines().count(), 1);

@@ -109,6 +109,8 @@ const COPY_NS: u64 = 6;
 /// Nanoseconds to fit the distribution of rates, for each entry of the sample.
 const FIT_NS: u64 = 600;
 
+/// Part of the budget that is planned with: a round of visits may cost more than expected.
+const BUDGETED: f64 = 0.99;
 /// Waking up may take one part of so many of the budget; and the longest time between two rounds of visits.
 const OVERHEAD_SHARE: f64 = 10.0;
 const LONGEST_BEAT: Duration = Duration::from_secs(1);
@@ -303,7 +305,7 @@ impl Rates {
             wanted: VecDeque::new(),
             priors: [Prior::default(), Prior::default(), Prior::default()],
             tally: Tally::new(!config.flush),
-            budget: Budget::new(config.cpu),
+            budget: Budget::new(BUDGETED * config.cpu),
             shares: Shares::default(),
             overhead: Duration::ZERO,
             price: Duration::from_micros(30),
@@ -804,7 +806,8 @@ impl Rates {
         let planned = !visits.is_empty();
         for visit in visits {
             let now = ports.now();
-            let short = visit.distance < SHORT;
+            // Level 3 but orders visits: all of it is cleared before one flush.
+            let short = visit.distance < SHORT && visit.work != Work::Upper;
             let waited = began.map_or(Duration::ZERO, |began| now.since(began));
             if !self.budget.is_open() || short && waited.as_nanos() as u64 > visit.distance / 3 {
                 self.put_back(visit);
