@@ -86,7 +86,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) profiler: Duration,
 }
 
-/// Figures at a time, by name ([`KINDS`]).
+/// Figures at a time, by name (`KINDS`).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// The time asked for, in simulated seconds.
