@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Result};
+use tierscope_core::{Error, ErrorKind, Level, LevelSet, Result};
 
 /// Refuses a setting, with the cause and what to do about it.
 pub(crate) fn refuse(what: &str, cause: impl std::fmt::Display, remedy: &str) -> Result<()> {
@@ -28,4 +28,15 @@ pub(crate) fn region_limits(min: usize, max: usize, least: usize) -> Result<()> 
         return refuse("region limits", cause, "try 10 and 1000");
     }
     Ok(())
+}
+
+/// The leaves and the two levels above must tell: an instrument that looks at all three cannot work
+/// without one of them, which `what` says.
+pub(crate) fn require_lower_levels(proven: LevelSet, what: &str) -> Result<()> {
+    match [Level::PTE, Level::PMD, Level::PUD].iter().find(|level| !proven.contains(**level)) {
+        None => Ok(()),
+        Some(level) => Err(Error::new(ErrorKind::Missing, what)
+            .cause(format!("hardware was not seen to set ACCESSED at level {level}"))
+            .remedy("use --instrument damon or scan, which look at leaves only")),
+    }
 }

@@ -30,12 +30,12 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessBits, AccessedSet, Error, ErrorKind, Instrument, Level, LevelSet, Ports, Range, RangeSet,
-    Result, ScanMode, ScanStats, Setting, Snapshot, SpaceId, Step, Time, metrics,
+    AccessBits, AccessedSet, Instrument, Level, Ports, Range, RangeSet, Result, ScanMode,
+    ScanStats, Setting, Snapshot, SpaceId, Step, Time, metrics,
 };
 
 use crate::areas::refresh;
-use crate::checks::{intervals, refuse};
+use crate::checks::{intervals, refuse, require_lower_levels};
 use draw::draw;
 use heat::{ENTRIES, HORIZON, Peers, Table, inside, is_one, ones};
 use leaf::{Leaves, Touched};
@@ -209,7 +209,7 @@ impl Guided {
             self.lay_out(areas);
         }
         let access = ports.access_bits()?;
-        require_levels(access.radix().proven)?;
+        require_lower_levels(access.radix().proven, "telescope guided cannot work here")?;
         self.samples = 0;
         self.open_burst(access)?;
         let left = self.affordable();
@@ -496,16 +496,6 @@ fn urgency(
         Some((0 | 1, _)) => Some((2, 0, mixed)),
         Some((_, since)) if since < recheck => None,
         Some((_, since)) => Some((3, u32::MAX - since, mixed)),
-    }
-}
-
-/// Guided needs the leaves and the two levels above; the ones above those only save work.
-fn require_levels(proven: LevelSet) -> Result<()> {
-    match [Level::PTE, Level::PMD, Level::PUD].iter().find(|level| !proven.contains(**level)) {
-        None => Ok(()),
-        Some(level) => Err(Error::new(ErrorKind::Missing, "telescope guided cannot work here")
-            .cause(format!("hardware was not seen to set ACCESSED at level {level}"))
-            .remedy("use --instrument damon or scan, which look at leaves only")),
     }
 }
 

@@ -112,12 +112,6 @@ impl Shares {
         self.used[work as usize] += time.as_nanos() as f64 / work.weight(self.begun, self.covered);
     }
 
-    /// A kind is going to spend about so much: what it then spends is added by [`Shares::spend`] once more,
-    /// alike for all.
-    pub(super) fn expect(&mut self, work: Work, time: Duration) {
-        self.used[work as usize] += time.as_nanos() as f64 / work.weight(self.begun, self.covered);
-    }
-
     /// A kind had nothing to do: it does not save up what others used meanwhile.
     pub(super) fn idle(&mut self, work: Work) {
         let most = self.used.iter().copied().fold(0.0, f64::max);

@@ -143,6 +143,17 @@ pub(super) struct Segment {
     pub(super) core: [f32; 2],
 }
 
+/// Cells above its lower bound up to which a rate is believed.
+const VAGUE: f32 = 3.0;
+
+impl Segment {
+    /// The cell of its rate, but no higher than may be believed: a rate of which little more is known than
+    /// that it is high counts as no higher than it must be.
+    pub(super) fn believed(&self) -> f32 {
+        self.mean.min(self.low + VAGUE)
+    }
+}
+
 /// Entries that share a likelihood.
 #[derive(Clone, Debug)]
 struct Node {

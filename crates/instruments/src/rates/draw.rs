@@ -32,8 +32,7 @@ impl Ground<'_> {
     pub(super) fn regions(self) -> (Vec<Region>, [usize; 2]) {
         let mut canvas = Canvas::default();
         let mut drawn = 0;
-        let lower = std::mem::take(self.lower);
-        let mut tables = lower;
+        let mut tables = std::mem::take(self.lower);
         for area in self.areas {
             let mut at = area.start;
             let first = Level::PUD.align(area).start;

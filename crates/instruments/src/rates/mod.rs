@@ -34,12 +34,12 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessedSet, Addr, Error, ErrorKind, Instrument, Level, LevelSet, Ports, Range, Result, Rng,
-    ScanMode, Setting, Snapshot, Step, Time,
+    AccessedSet, Addr, ErrorKind, Instrument, Level, Ports, Range, Result, Rng, ScanMode, Setting,
+    Snapshot, Step, Time,
 };
 
 use crate::areas::refresh;
-use crate::checks::{intervals, refuse};
+use crate::checks::{intervals, refuse, require_lower_levels};
 use budget::{Budget, Shares, Work};
 use chain::{Chain, Prior, Segment};
 use grid::rate_of;
@@ -127,7 +127,7 @@ pub struct Config {
     pub sampling: Duration,
     /// Time from one snapshot to the next.
     pub window: Duration,
-    /// Time after which mappings are read anew.
+    /// Time after which mappings are read again.
     pub update: Duration,
     /// Share of one CPU that everything may take together.
     pub cpu: f64,
@@ -494,7 +494,7 @@ impl Rates {
         let range = table.range;
         let inside = |key: &Key| key.0 == range.space && (range.start..range.end).contains(&key.1);
         if self.upper.iter().all(|table| table.visits > 0) && self.windows < FIRST_WINDOWS {
-            self.tally.count(&self.upper, &self.lower, &self.round, now);
+            self.tally.count(&self.upper, &self.lower, &self.round);
         }
         let table = &self.upper[at];
         self.hints.retain(|(_, key)| !inside(key));
@@ -581,7 +581,7 @@ impl Rates {
         let mut chosen = Vec::new();
         for table in self.lower.values() {
             for segment in &table.segments {
-                let rate = rate_of(segment.mean.min(segment.low + 3.0));
+                let rate = rate_of(segment.believed());
                 if segment.mean <= 0.0 {
                     continue;
                 }
@@ -774,9 +774,9 @@ impl Rates {
     fn plan(&mut self, now: Time) -> Vec<Visit> {
         let mut visits = Vec::new();
         let mut left = self.budget.left();
+        self.shares.begun = self.upper.iter().all(|table| table.visits > 1);
         while left > 0.0 {
             self.shares.covered = self.round.done > self.round.count;
-            self.shares.begun = self.upper.iter().all(|table| table.visits > 1);
             let order = self.shares.in_order();
             let mut found = None;
             for work in order {
@@ -787,7 +787,8 @@ impl Rates {
                 self.shares.idle(work);
             }
             let Some(visit) = found else { break };
-            self.shares.expect(visit.work, self.price);
+            // What it then costs is added once more, alike for all kinds.
+            self.shares.spend(visit.work, self.price);
             left -= self.price.as_nanos() as f64;
             if let Some(table) = self.table(visit.level, visit.key) {
                 table.busy = true;
@@ -952,7 +953,7 @@ impl Rates {
         let now = ports.now();
         self.windows += 1;
         let samples = (self.config.window.as_nanos() / self.config.sampling.as_nanos()) as u32;
-        self.tally.count(&self.upper, &self.lower, &self.round, now);
+        self.tally.count(&self.upper, &self.lower, &self.round);
         self.fit_priors(ports, now);
         if self.windows % 5 == 2 {
             self.want_leaves();
@@ -976,16 +977,6 @@ impl Rates {
         let (regions, [drawn, copied]) = ground.regions();
         ports.charge(Duration::from_nanos(REGION_NS * drawn as u64 + COPY_NS * copied as u64));
         Snapshot { start, end: ports.now(), samples, regions }
-    }
-}
-
-/// The instrument needs level 3, level 2 and the leaves.
-fn require_levels(proven: LevelSet) -> Result<()> {
-    match [Level::PTE, Level::PMD, Level::PUD].iter().find(|level| !proven.contains(**level)) {
-        None => Ok(()),
-        Some(level) => Err(Error::new(ErrorKind::Missing, "rates cannot be measured here")
-            .cause(format!("hardware was not seen to set ACCESSED at level {level}"))
-            .remedy("use --instrument damon or scan, which look at leaves only")),
     }
 }
 
@@ -1013,7 +1004,7 @@ impl Instrument for Rates {
         self.budget.fill(now);
         self.read_mappings(ports)?;
         let mut spent = ports.own_time();
-        require_levels(ports.access_bits()?.radix().proven)?;
+        require_lower_levels(ports.access_bits()?.radix().proven, "rates cannot be measured here")?;
         let start = *self.window_start.get_or_insert(now);
         let mut snapshot = None;
         while let Some(Reverse(due)) = self.due.peek().copied()

@@ -150,7 +150,7 @@ impl Table {
     pub(super) fn unevenness(&self) -> f64 {
         let (mut sum, mut square) = (0.0, 0.0);
         for segment in self.segments.iter().filter(|segment| segment.mean > 0.0) {
-            let rate = f64::from(rate_of(segment.mean.min(segment.low + 3.0)));
+            let rate = f64::from(rate_of(segment.believed()));
             let count = segment.entries.len() as f64;
             sum += count * rate;
             square += count * rate * rate;

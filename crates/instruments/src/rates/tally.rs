@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tierscope_core::{Level, Time};
+use tierscope_core::Level;
 
 use super::Round;
 use super::chain::Segment;
@@ -27,8 +27,6 @@ const EVEN: f64 = 2.0;
 /// Entries whose leaves must have been looked at before that is judged, and those that count.
 const LEAST_LEAVES: f64 = 4.0;
 const LEAF_MEMORY: f64 = 64.0;
-/// Cells above its lower bound up to which a rate is believed.
-const VAGUE: f32 = 3.0;
 /// Cells within which rates are measured at the same distance.
 const MUCH_ALIKE: f32 = 4.0;
 /// Level-3 entries this many times as busy as the mean point out their tables.
@@ -62,8 +60,7 @@ struct Sums {
 impl Sums {
     fn add(&mut self, segment: &Segment) {
         let entries = segment.entries.len() as f64;
-        // A rate of which little more is known than that it is high counts as no higher than it must be.
-        let cell = segment.mean.min(segment.low + VAGUE);
+        let cell = segment.believed();
         let rate = if cell <= 0.0 { 0.0 } else { f64::from(rate_of(cell)) };
         self.entries += entries;
         self.rate += entries * rate;
@@ -78,13 +75,7 @@ impl Tally {
     }
 
     /// Works out rates over all memory once more.
-    pub(super) fn count(
-        &mut self,
-        upper: &[Table],
-        lower: &BTreeMap<Key, Table>,
-        round: &Round,
-        _now: Time,
-    ) {
+    pub(super) fn count(&mut self, upper: &[Table], lower: &BTreeMap<Key, Table>, round: &Round) {
         let mut above = Sums::default();
         upper.iter().flat_map(|table| &table.segments).for_each(|segment| above.add(segment));
         self.above = above.rate / above.entries.max(1.0);
@@ -213,8 +204,8 @@ impl Tally {
     /// Rates of the hot segments of a table, such as are alike once, as low as they may be believed to be.
     pub(super) fn hot_rates(&self, table: &Table) -> Vec<f32> {
         let hot = table.segments.iter().filter(|segment| self.is_hot(segment));
-        let cell = |segment: &Segment| segment.mean.min(segment.low + VAGUE);
-        let mut steps: Vec<i32> = hot.map(|segment| (cell(segment) / MUCH_ALIKE) as i32).collect();
+        let step = |segment: &Segment| (segment.believed() / MUCH_ALIKE) as i32;
+        let mut steps: Vec<i32> = hot.map(step).collect();
         steps.sort_unstable();
         steps.dedup();
         steps.into_iter().map(|step| rate_of((step as f32 + 0.5) * MUCH_ALIKE)).collect()
