@@ -94,7 +94,7 @@ impl Config {
     /// Checks that the settings make sense together.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`], naming the setting.
+    /// [`tierscope_core::ErrorKind::Usage`], naming the setting.
     pub fn check(&self) -> Result<()> {
         intervals(self.sampling, self.window, 4)?;
         if self.budget < 6 * Level::FANOUT {
