@@ -86,21 +86,21 @@ impl Prior {
         self.settle();
     }
 
-    /// Takes in likelihoods of entries drawn at random: a few steps of expectation maximisation
-    /// (Dempster, Laird, Rubin, 1977) towards the distribution that explains them best.
-    pub(super) fn fit(&mut self, entries: &[Curve], steps: usize) {
+    /// Takes in likelihoods of entries drawn at random, each with its weight: a few steps of expectation
+    /// maximisation (Dempster, Laird, Rubin, 1977) towards the distribution that explains them best.
+    pub(super) fn fit(&mut self, entries: &[(Curve, f32)], steps: usize) {
         if entries.is_empty() {
             return;
         }
         for _ in 0..steps {
             let mut sums = FIRST_RATES.map(|_| 0.0);
-            for likelihood in entries {
-                let scale = 1.0 / dot(&self.rates, likelihood).max(1e-30);
+            for (likelihood, weight) in entries {
+                let scale = weight / dot(&self.rates, likelihood).max(1e-30);
                 for cell in 0..CELLS {
                     sums[cell] += self.rates[cell] * likelihood[cell] * scale;
                 }
             }
-            let count = entries.len() as f32;
+            let count: f32 = entries.iter().map(|entry| entry.1).sum();
             self.rates = std::array::from_fn(|cell| (sums[cell] / count).max(FLOOR));
             normalise(&mut self.rates);
         }
@@ -393,6 +393,11 @@ pub(super) fn single(looks: &[Look], pattern: u8, prior: &Curve, now: Time) -> C
     }
     let most = state.iter().copied().fold(0.0, f32::max);
     state.map(|cell| (cell / most).max(1e-12))
+}
+
+/// The likelihood of an entry whose rate is known closely.
+pub(super) fn near(known: f32) -> Curve {
+    std::array::from_fn(|cell| (-(cell as f32 - known).powi(2)).exp().max(1e-12))
 }
 
 /// The likelihood of `size` entries of one rate of which so many were young in each look.

@@ -43,6 +43,16 @@ impl Looks {
         &self.kept
     }
 
+    /// Entries that were old in most looks, and those that were young in at least half of them.
+    pub(super) fn parted(&self, span: &std::ops::Range<usize>) -> [Vec<usize>; 2] {
+        let mut parts = [Vec::new(), Vec::new()];
+        for entry in span.clone() {
+            let young = self.pattern(entry).count_ones() as usize;
+            parts[usize::from(2 * young >= self.kept.len())].push(entry);
+        }
+        parts
+    }
+
     /// Whether an entry was young, as a bit for each look, the oldest lowest.
     pub(super) fn pattern(&self, entry: usize) -> u8 {
         let bit = |look: &Look| (look.young[entry / 64] >> (entry % 64) & 1) as u8;

@@ -42,7 +42,7 @@ use crate::areas::refresh;
 use crate::checks::{intervals, refuse, require_lower_levels};
 use budget::{Budget, Shares, Work};
 use chain::{Chain, Prior, Segment};
-use grid::rate_of;
+use grid::{cell_of, rate_of};
 use looks::{Bits, WORDS};
 use table::{Key, Table};
 use tally::Tally;
@@ -81,6 +81,8 @@ const FIRST_WINDOWS: u32 = 5;
 const HINT_AGAIN: Duration = Duration::from_secs(5);
 /// Entries drawn at random, to which the distribution of rates is fitted; and steps of a fit.
 const SAMPLE: usize = 256;
+/// Entries of a table drawn of each part.
+const DRAWN: usize = 2;
 const FITS: usize = 5;
 /// Expected accesses of a page from clear to look, where pages of an entry are alike; and bounds in seconds.
 const LEAF_MEASURE: f32 = 0.4;
@@ -166,6 +168,14 @@ impl Config {
     }
 }
 
+/// An entry drawn at random, and how many it stands for.
+#[derive(Clone, Copy, Debug)]
+struct Drawn {
+    key: Key,
+    entry: usize,
+    weight: f32,
+}
+
 /// A look that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
@@ -228,7 +238,7 @@ pub struct Rates {
     refine_turn: u32,
     ladder: usize,
     /// Entries drawn at random from tables visited in turn, the oldest first.
-    sample: VecDeque<(Key, usize)>,
+    sample: VecDeque<Drawn>,
     rng: Rng,
     upper_turn: usize,
     round: Round,
@@ -526,8 +536,7 @@ impl Rates {
         }
         if visit.work == Work::Round {
             self.priors[0].learn(&lesson);
-            let span = table.span.clone();
-            self.draw_sample(visit.key, span);
+            self.draw_sample(visit.key);
         }
         nodes
     }
@@ -886,11 +895,11 @@ impl Rates {
         }
         let lower = &self.lower;
         let mut curves = Vec::with_capacity(self.sample.len());
-        for (key, entry) in &self.sample {
-            if let Some(table) = lower.get(key) {
-                let pattern = table.looks.pattern(*entry);
+        for drawn in &self.sample {
+            if let Some(table) = lower.get(&drawn.key) {
+                let pattern = table.looks.pattern(drawn.entry);
                 let rates = self.priors[0].rates();
-                curves.push(chain::single(table.looks.all(), pattern, rates, now));
+                curves.push((chain::single(table.looks.all(), pattern, rates, now), drawn.weight));
             }
         }
         self.priors[0].fit(&curves, FITS);
@@ -899,36 +908,46 @@ impl Rates {
             let rates = self.priors[2].rates();
             let looks = &table.looks;
             let entries = (0..512).step_by(LEAF_STRIDE).map(move |at| looks.pattern(at));
-            entries.map(|pattern| chain::single(looks.all(), pattern, rates, now))
+            entries.map(|pattern| (chain::single(looks.all(), pattern, rates, now), 1.0))
         });
         let pages: Vec<_> = pages.take(SAMPLE).collect();
         ports.charge(Duration::from_nanos(FIT_NS * pages.len() as u64));
         self.priors[2].fit(&pages, FITS);
-        let curves: Vec<_> = self
+        let every = (self.round.count as usize / SAMPLE).max(1);
+        let mut curves: Vec<_> = self
             .upper
             .iter()
             .flat_map(|table| {
                 let rates = self.priors[1].rates();
-                let every = (self.upper.len() * table.span.len() / SAMPLE).max(1);
                 let entries = table.span.clone().step_by(every);
                 entries.map(move |entry| {
-                    chain::single(table.looks.all(), table.looks.pattern(entry), rates, now)
+                    let pattern = table.looks.pattern(entry);
+                    (chain::single(table.looks.all(), pattern, rates, now), 1.0)
                 })
             })
             .collect();
+        // Tables visited in turn tell what their entries of level 3 take, to whom looks at these may be blind.
+        let weight = curves.len() as f32 / self.sample.len().max(1) as f32;
+        let visited = self.sample.iter().filter_map(|drawn| lower.get(&drawn.key));
+        curves.extend(visited.map(|table| (chain::near(cell_of(table.rate())), weight)));
         self.priors[1].fit(&curves, FITS);
         ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
     }
 
-    /// Draws some entries of a table visited at random into the sample, in place of the oldest.
-    fn draw_sample(&mut self, key: Key, span: std::ops::Range<usize>) {
-        let each = (span.len() / 128).max(1);
-        for _ in 0..each {
-            let entry = span.start + self.rng.below(span.len() as u64) as usize;
-            if self.sample.len() == SAMPLE {
-                self.sample.pop_front();
+    /// Draws some entries of a table visited in turn into the sample, in place of the oldest: as many of
+    /// those that were mostly young, which are few, as of the others.
+    fn draw_sample(&mut self, key: Key) {
+        let Some(table) = self.lower.get(&key) else { return };
+        let parts = table.looks.parted(&table.span);
+        for part in parts.iter().filter(|part| !part.is_empty()) {
+            for _ in 0..DRAWN {
+                let entry = part[self.rng.below(part.len() as u64) as usize];
+                if self.sample.len() == SAMPLE {
+                    self.sample.pop_front();
+                }
+                let weight = part.len() as f32 / DRAWN as f32;
+                self.sample.push_back(Drawn { key, entry, weight });
             }
-            self.sample.push_back((key, entry));
         }
     }
 
