@@ -58,10 +58,15 @@ impl Ground<'_> {
         (canvas.regions, [drawn + canvas.drawn, canvas.copied])
     }
 
-    /// Draws a table's regions, unless they are still as they were. Returns how many segments that took.
+    /// Draws a table's regions, and notes which entries are hot, unless all is as it was. Returns how many segments that took.
     fn draw_table(&self, table: &mut Table) -> usize {
         if table.drawn.as_ref().is_some_and(|(bar, _)| *bar == self.tally.bar()) {
             return 0;
+        }
+        let hot = self.tally.hot_bits(table);
+        if hot != table.hot {
+            table.hot = hot;
+            table.changed = self.windows;
         }
         let mut canvas = Canvas::default();
         let mut at = table.range.start;
