@@ -71,6 +71,8 @@ pub struct Spent {
     pub telemetry: Duration,
     /// Telemetry that interrupts the target's cores: sampling, hint faults, shootdowns.
     pub interrupts: Duration,
+    /// Time that CPUs with work had none to do: a target that is paced waits for its next access.
+    pub paced: Duration,
     /// What policies said that they spent.
     pub policy: Duration,
     /// Moving, splitting and collapsing pages.

@@ -34,9 +34,16 @@ pub(super) struct Simulated {
     pub(super) declared: bool,
     /// Whether what is unknown has a bar: issue 22 sets it for 1 TiB.
     pub(super) known: bool,
-    /// Most CPU of the profiler, in per cent of one.
-    pub(super) cpu: f64,
+    /// Most CPU of the profiler, in per cent of one; none where an instrument has no budget.
+    pub(super) cpu: Option<f64>,
+    /// The contender that is judged.
+    pub(super) contender: &'static str,
+    /// Time between two flushes of all TLBs by the lab's flusher; none for an instrument's own alone.
+    pub(super) flush: Option<&'static str>,
 }
+
+/// Our instrument.
+const OURS: &str = "rates";
 
 /// Seconds at which figures are taken, apart from the end.
 pub(super) const AT: [f64; 4] = [4.0, 8.0, 10.0, 12.0];
@@ -51,7 +58,9 @@ impl Simulated {
             asks: asks.to_vec(),
             declared: true,
             known: true,
-            cpu: 1.0,
+            cpu: Some(1.0),
+            contender: OURS,
+            flush: None,
         }
     }
 
@@ -73,7 +82,7 @@ fn mixed(background: u32) -> String {
 
 /// All of them, the quick ones of a kind first.
 pub(super) fn all() -> Vec<Simulated> {
-    [terabyte(), larger(), rates(), moving_and_small(), exact(), graded(), odd()].concat()
+    [terabyte(), larger(), rates(), moving_and_small(), exact(), graded(), odd(), peers()].concat()
 }
 
 fn terabyte() -> Vec<Simulated> {
@@ -175,6 +184,13 @@ fn exact() -> Vec<Simulated> {
             }
         }
     }
+    let workload =
+        format!("contiguous:space=1TiB,hot=2GiB,at=307567MiB,{},rate=3000000", mixed(10));
+    let mut terabyte = Simulated::noise("", &workload, 12, &[Ask::Reach(0.9, 10.0)]);
+    terabyte.name = "resident 2 GiB hot of 1 TiB, pages of 2M, 10 %".into();
+    terabyte.file = "resident";
+    terabyte.set.push("process.0.pages=2M".into());
+    cases.push(terabyte);
     cases
 }
 
@@ -229,10 +245,40 @@ fn odd() -> Vec<Simulated> {
             uniform,
             &[Ask::Figure("rate_factor", 10.0, Bar::Most(1.3)), none_hot],
         ),
-        Simulated { cpu: 0.1, ..Simulated::graded("1 TiB, idle", idle, &[none_hot]) },
+        Simulated { cpu: Some(0.1), ..Simulated::graded("1 TiB, idle", idle, &[none_hot]) },
         stripes("16 KiB hot in every 2 MiB", "16KiB", "2MiB"),
         stripes("4 KiB hot in every 256 KiB", "4KiB", "256KiB"),
     ]
+}
+
+/// All contenders that read page tables, as they come and with the lab's flusher: two tables (METRICS).
+fn peers() -> Vec<Simulated> {
+    let terabyte = |background: u32| {
+        format!("contiguous:space=1TiB,hot=10GiB,at=307567MiB,{},rate=3000000", mixed(background))
+    };
+    let small = format!("contiguous:space=16GiB,hot=1GiB,at=5123MiB,{},rate=3000000", mixed(2));
+    let places = [
+        ("1 TiB, 10 GiB hot, 0 %", "noise", terabyte(0), "4K"),
+        ("1 TiB, 10 GiB hot, 10 %", "noise", terabyte(10), "4K"),
+        ("1 GiB hot of 16 GiB, pages of 4K, 2 %", "resident", small.clone(), "4K"),
+        ("1 GiB hot of 16 GiB, pages of 2M, 2 %", "resident", small, "2M"),
+    ];
+    let asks = ["precision", "recall"].map(|figure| Ask::Figure(figure, 10.0, Bar::None));
+    let mut cases = Vec::new();
+    for (how, flush) in [("as shipped", None), ("with a flusher, 5 ms", Some("5ms"))] {
+        for (place, file, workload, pages) in &places {
+            for contender in
+                [OURS, "bounded", "flexible", "damon-moderate", "damon-aggressive", "scan"]
+            {
+                let mut case = Simulated::graded("", workload, &asks);
+                case.name = format!("peers {how}, {place}, {contender}");
+                case.file = file;
+                case.set.push(format!("process.0.pages={pages}"));
+                cases.push(Simulated { seconds: 10, cpu: None, contender, flush, ..case });
+            }
+        }
+    }
+    cases
 }
 
 #[cfg(test)]

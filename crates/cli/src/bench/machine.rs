@@ -118,8 +118,10 @@ impl<B: BusObserver> Simulated for exact::Machine<B> {
         None
     }
 
-    fn slowdown(&mut self, stolen: f64) -> f64 {
-        stolen / (1.0 - stolen)
+    /// Of the time that the target has, which is all of that of its CPUs if nothing paces it.
+    fn slowdown(&mut self, _: f64) -> f64 {
+        let spent = exact::Machine::account(self).spent;
+        spent.interrupts.as_secs_f64() / (spent.target + spent.paced).as_secs_f64().max(1e-9)
     }
 }
 

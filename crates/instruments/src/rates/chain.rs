@@ -27,7 +27,7 @@ use super::looks::{Look, Looks, WORDS, mask};
 /// Runs of at least so many entries with the same bits are one node.
 const RUN: usize = 6;
 /// Smallest probability that a cell keeps in the distribution of rates.
-const FLOOR: f32 = 1e-6;
+const FLOOR: f32 = 1e-7;
 /// Bounds of the probability of a draw from one entry to the next, and what is assumed at first.
 const LEAVES: (f32, f32) = (1e-5, 0.95);
 const FIRST_LEAVE: f32 = 0.05;
@@ -161,7 +161,7 @@ pub(super) struct Segment {
 }
 
 /// Cells above its lower bound up to which a rate is believed.
-const VAGUE: f32 = 3.0;
+pub(super) const VAGUE: f32 = 3.0;
 
 impl Segment {
     /// The cell of its rate, but no higher than may be believed: a rate of which little more is known than
@@ -485,9 +485,13 @@ fn alike(looks: &[Look], word: usize, mapped: u64) -> bool {
         return true;
     }
     let (mut excess, mut variance) = (0.0, 0.0);
+    // Entries young in all looks, and how many would be by chance.
+    let (mut always, mut by_chance) = (mapped, size);
     for (index, one) in looks.iter().enumerate() {
         let one = one.young[word] & mapped;
         let ones = f64::from(one.count_ones());
+        always &= one;
+        by_chance *= ones / size;
         if ones == 0.0 || ones == size {
             continue;
         }
@@ -508,7 +512,8 @@ fn alike(looks: &[Look], word: usize, mapped: u64) -> bool {
                 ones * others * (size - ones) * (size - others) / (size * size * (size - 1.0));
         }
     }
-    excess <= 0.5 || excess <= 2.5 * variance.sqrt()
+    let rare = always != 0 && looks.len() > 1 && by_chance < RARE;
+    !rare && (excess <= 0.5 || excess <= 2.5 * variance.sqrt())
 }
 
 #[cfg(test)]

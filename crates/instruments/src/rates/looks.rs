@@ -9,6 +9,9 @@ pub(super) const WORDS: usize = ENTRIES / 64;
 /// Looks that are kept of a table.
 pub(super) const DEPTH: usize = 8;
 
+/// Entries young in two looks, or expected to be by chance, from which on unevenness is judged.
+const LEAST_SHARED: f64 = 4.0;
+
 /// A bit for each entry of a table.
 pub(super) type Bits = [u64; WORDS];
 
@@ -21,6 +24,18 @@ pub(super) struct Look {
     pub(super) seconds: f32,
     /// Entries found young.
     pub(super) young: Bits,
+}
+
+impl Look {
+    /// Whether none was young.
+    pub(super) fn is_old(&self) -> bool {
+        self.young == [0; WORDS]
+    }
+
+    /// How many were young.
+    fn count(&self) -> u32 {
+        self.young.iter().map(|word| word.count_ones()).sum()
+    }
 }
 
 /// The last looks at a table, the oldest first.
@@ -41,6 +56,22 @@ impl Looks {
     /// The looks, the oldest first.
     pub(super) fn all(&self) -> &[Look] {
         &self.kept
+    }
+
+    /// How unevenly accesses fall on entries: the rate of the entry that an access falls on in the mean, over
+    /// the rate of an entry in the mean. From pairs of looks: entries young in both, over as many as would be
+    /// by chance, which is right in the mean however few are young; none if these are too few to tell.
+    pub(super) fn unevenness(&self, entries: usize) -> Option<f64> {
+        let (mut both, mut chance) = (0.0, 0.0);
+        for (index, one) in self.kept.iter().enumerate() {
+            for other in &self.kept[..index] {
+                let shared = one.young.iter().zip(&other.young).map(|(a, b)| (a & b).count_ones());
+                both += f64::from(shared.sum::<u32>());
+                chance += f64::from(one.count()) * f64::from(other.count()) / entries as f64;
+            }
+        }
+        let enough = both >= LEAST_SHARED || chance >= LEAST_SHARED;
+        (enough && chance > 0.0).then(|| (both / chance).max(1.0))
     }
 
     /// A bit for each of 64 entries that was young in more than one look.
@@ -113,6 +144,22 @@ mod tests {
         );
         (0..DEPTH).for_each(|_| looks.add(look(&[])));
         assert_eq!((looks.pattern(3), looks.all().len()), (0, DEPTH));
+    }
+
+    // Two looks that share two of four entries each, of 512: by chance they would share 1/32; four looks
+    // at the same four entries share all: 512 / 4.
+    #[test]
+    fn unevenness_counts_what_looks_share() {
+        let of = |sets: &[&[usize]]| {
+            let mut looks = Looks::default();
+            sets.iter().for_each(|set| looks.add(look(set)));
+            looks.unevenness(ENTRIES)
+        };
+        assert_eq!(of(&[&[1, 2, 3, 4], &[3, 4, 5, 6]]), None);
+        assert_eq!(of(&[&[1, 2, 3, 4]; 4]), Some(128.0));
+        let all: Vec<usize> = (0..ENTRIES).collect();
+        assert_eq!(of(&[&all, &all]), Some(1.0));
+        assert_eq!(of(&[]), None);
     }
 
     #[test]

@@ -84,6 +84,9 @@ const SAMPLE: usize = 256;
 /// Part of the budget that may be spent on reconsidering, and tables of which it is asked in a beat.
 const RECONSIDERED: f64 = 0.3;
 const CONSIDERED: usize = 64;
+/// Visits after which rates are fitted again, and windows in which any do.
+const NEWS: u32 = 32;
+const EARLY: u32 = 25;
 /// Entries of a table drawn of each part.
 const DRAWN: usize = 2;
 const FITS: usize = 15;
@@ -114,7 +117,7 @@ const COPY_NS: u64 = 6;
 /// Nanoseconds a window to pass by a table in sums and drawing.
 const WALK_NS: u64 = 40;
 /// Nanoseconds to fit the distribution of rates, for each entry of the sample.
-const FIT_NS: u64 = 600;
+const FIT_NS: u64 = 1600;
 
 /// Part of the budget that is planned with: a round of visits may cost more than expected.
 const BUDGETED: f64 = 0.99;
@@ -212,6 +215,8 @@ pub struct Rates {
     next_update: Time,
     next_beat: Time,
     windows: u32,
+    /// Visits since rates were fitted last, as of priors.
+    news: [u32; 3],
     areas: Vec<Range>,
     /// Entries of 1 GiB, a table for each 512 GiB; ascending.
     upper: Vec<Table>,
@@ -315,6 +320,7 @@ impl Rates {
             next_update: Time(0),
             next_beat: Time(0),
             windows: 0,
+            news: [0; 3],
             areas: Vec::new(),
             upper: Vec::new(),
             lower: BTreeMap::new(),
@@ -494,6 +500,14 @@ impl Rates {
     /// Infers a table's rates after a visit.
     fn settle(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<()> {
         let now = ports.now();
+        let kind = match visit.level {
+            Level::PUD => 1,
+            Level::PTE => 2,
+            _ => 0,
+        };
+        let table = self.table(visit.level, visit.key);
+        let accessed = table.is_some_and(|table| table.looks.all().iter().any(|look| !look.is_old()));
+        self.news[kind] += u32::from(accessed);
         let nodes = match visit.level {
             Level::PUD => self.settle_upper(visit.key, now),
             Level::PTE => self.settle_leaves(visit, now),
@@ -593,8 +607,8 @@ impl Rates {
         }
         let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[2], now);
         self.priors[2].learn(&lesson);
-        if visit.sampled {
-            self.tally.note_leaves(table.unevenness());
+        if let (true, Some(unevenness)) = (visit.sampled, table.looks.unevenness(table.span.len())) {
+            self.tally.note_leaves(unevenness);
         }
         let above = Level::PUD.entry_of(Addr { space: visit.key.0, at: visit.key.1 });
         if let Some(table) = self.lower.get_mut(&(visit.key.0, above.start)) {
@@ -674,11 +688,10 @@ impl Rates {
         let mean = self.tally.mean_rate();
         let search = if mean > 0.0 { SEARCH / mean } else { FIRST_DISTANCE };
         let table = self.lower.get(&key);
-        let doubtful = self.refined[1].contains(&key);
-        let searched = |visits: u32| visits.is_multiple_of(if doubtful { 2 } else { 4 });
-        let measure = table.filter(|table| !searched(table.visits)).and_then(|table| {
-            let hot = self.tally.hot_rates(table);
-            (!hot.is_empty()).then(|| MEASURE / hot[table.visits as usize % hot.len()])
+        let measured = table.filter(|table| !table.visits.is_multiple_of(4));
+        let measure = measured.and_then(|table| {
+            let aims = self.tally.aims(table);
+            (!aims.is_empty()).then(|| MEASURE / aims[table.visits as usize % aims.len()])
         });
         let pointed = match work {
             // Some of its entries are at least as busy as all are in the mean.
@@ -745,7 +758,7 @@ impl Rates {
         let areas = &self.areas;
         let new = || Table::new(key.0, key.1, Level::PTE, areas);
         let table = &*self.leaves.entry(key).or_insert_with(new);
-        let hot = self.tally.hot_rates(table);
+        let hot = self.tally.aims(table);
         let visits = table.visits as usize;
         // Where few pages take all accesses, they take them sooner.
         let sooner = if self.tally.is_uneven() { 4f32.powi((visits % 3) as i32) } else { 1.0 };
@@ -940,9 +953,21 @@ impl Rates {
 
     /// Fits the distribution of rates to entries drawn at random.
     fn fit_priors(&mut self, ports: &mut dyn Ports, now: Time) {
-        if self.windows % 5 != 1 {
-            return;
+        match self.windows % 15 {
+            1 | 6 | 11 if self.has_news(0) => self.fit_lower(ports, now),
+            2 if self.has_news(1) => self.fit_upper(ports, now),
+            7 if self.has_news(2) => self.fit_pages(ports, now),
+            _ => {}
         }
+    }
+
+    /// Whether there were enough visits for another fit.
+    fn has_news(&mut self, kind: usize) -> bool {
+        let few = self.windows > EARLY && self.news[kind] < NEWS;
+        !few && std::mem::take(&mut self.news[kind]) > 0
+    }
+
+    fn fit_lower(&mut self, ports: &mut dyn Ports, now: Time) {
         let lower = &self.lower;
         let mut curves = Vec::with_capacity(self.sample.len());
         for drawn in &self.sample {
@@ -955,6 +980,9 @@ impl Rates {
         }
         self.priors[0].fit(&curves, FITS);
         ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
+    }
+
+    fn fit_pages(&mut self, ports: &mut dyn Ports, now: Time) {
         let pages = self.leaves.values().flat_map(|table| {
             let rates = self.priors[2].rates();
             let sight = chain::Sight::new(table.looks.all(), now);
@@ -964,6 +992,11 @@ impl Rates {
         let pages: Vec<_> = pages.take(SAMPLE).collect();
         ports.charge(Duration::from_nanos(FIT_NS * pages.len() as u64));
         self.priors[2].fit(&pages, FITS);
+    }
+
+    /// Tables visited in turn tell what their entries of level 3 take, to which looks at these may be blind.
+    fn fit_upper(&mut self, ports: &mut dyn Ports, now: Time) {
+        let lower = &self.lower;
         let every = (self.round.count as usize / SAMPLE).max(1);
         let mut curves: Vec<_> = self
             .upper
@@ -977,7 +1010,6 @@ impl Rates {
                 })
             })
             .collect();
-        // Tables visited in turn tell what their entries of level 3 take, to whom looks at these may be blind.
         let weight = curves.len() as f32 / self.sample.len().max(1) as f32;
         let visited = self.sample.iter().filter_map(|drawn| lower.get(&drawn.key));
         curves.extend(visited.map(|table| (chain::near(cell_of(table.rate())), weight)));

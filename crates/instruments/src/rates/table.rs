@@ -191,17 +191,10 @@ impl Table {
         self.segments.get(next).filter(|segment| segment.entries.contains(&entry))
     }
 
-    /// How unevenly accesses fall on its entries: the rate of the entry that an access falls on in the mean,
-    /// over the rate of an entry in the mean; 1 where all are alike.
-    pub(super) fn unevenness(&self) -> f64 {
-        let Sums { rate, square, .. } = self.sums;
-        if rate > 0.0 { square * self.span.len() as f64 / (rate * rate) } else { 1.0 }
-    }
-
     /// Nothing was young in the last looks.
     pub(super) fn is_idle(&self) -> bool {
         let looks = self.looks.all();
-        looks.len() > 2 && looks.iter().all(|look| look.young == [0; WORDS])
+        looks.len() > 2 && looks.iter().all(super::looks::Look::is_old)
     }
 
     /// Accesses a second of all its entries together, as far as they are known.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tierscope_core::Level;
 
 use super::Round;
-use super::chain::Segment;
+use super::chain::{Segment, VAGUE};
 use super::grid::{cell_of, rate_of};
 use super::looks::{Bits, mask};
 use super::table::{Key, Sums, Table};
@@ -13,7 +13,7 @@ use super::table::{Key, Sums, Table};
 /// Hot memory is accessed at least a fourth as often as the memory that an access falls on in the mean ...
 const OF_ACCESSED: f64 = 0.25;
 /// ... at least so many times as often as memory in the mean ...
-const LEAST_OVER_MEAN: f64 = 1.25;
+const LEAST_OVER_MEAN: f64 = 1.5;
 /// ... and it is hot for certain if it is accessed so many times as often.
 const MOST_OVER_MEAN: f64 = 4.0;
 /// Accesses a second below which no 2 MiB are hot.
@@ -46,8 +46,8 @@ pub(super) struct Tally {
     above: f64,
     /// All accesses a second, of the tables visited so far.
     total: f64,
-    /// How unevenly accesses fall on the pages of the entry that an access falls on ([`Table::unevenness`]),
-    /// and leaves looked at for that, fading.
+    /// How unevenly accesses fall on the pages of the entry that an access falls on (`Looks::unevenness`), as a
+    /// logarithm, and leaves looked at for that, fading.
     uneven: (f64, f64),
 }
 
@@ -95,15 +95,16 @@ impl Tally {
     }
 
     /// Takes in how unevenly accesses fall on the pages of an entry that chance has chosen.
+    /// By logarithms: of hundreds of entries one looks uneven by chance, and must not outweigh the others.
     pub(super) fn note_leaves(&mut self, unevenness: f64) {
         let (mean, weight) = self.uneven;
         let weight = (weight + 1.0).min(LEAF_MEMORY);
-        self.uneven = (mean + (unevenness - mean) / weight, weight);
+        self.uneven = (mean + (unevenness.ln() - mean) / weight, weight);
     }
 
     /// How unevenly accesses fall on pages within entries; 1 until enough is known.
     fn unevenness(&self) -> f64 {
-        if self.uneven.1 < LEAST_LEAVES { 1.0 } else { self.uneven.0.max(1.0) }
+        if self.uneven.1 < LEAST_LEAVES { 1.0 } else { self.uneven.0.exp().max(1.0) }
     }
 
     /// Whether pages within entries differ so that entries say little of pages.
@@ -179,12 +180,17 @@ impl Tally {
         !self.blind && above.high < self.bar().max(cell_of(IDLE as f32))
     }
 
-    /// Rates of the hot segments of a table, such as are alike once, as low as they may be believed to be.
-    pub(super) fn hot_rates(&self, table: &Table) -> Vec<f32> {
+    /// Rates to measure a table's hot and doubtful segments at, such as are alike once: the middle of what a
+    /// rate may be, where little is known of it, so that a look halves that.
+    pub(super) fn aims(&self, table: &Table) -> Vec<f32> {
         let bar = if table.level == Level::PTE { self.page_bar() } else { self.bar() };
-        let hot = table.segments.iter().filter(|segment| segment.core[0] >= bar);
-        let step = |segment: &Segment| (segment.believed() / MUCH_ALIKE) as i32;
-        let mut steps: Vec<i32> = hot.map(step).collect();
+        let step = |segment: &Segment| {
+            let vague = segment.high - segment.low > 2.0 * VAGUE;
+            let aim = if vague { (segment.low + segment.high) / 2.0 } else { segment.believed() };
+            (aim / MUCH_ALIKE) as i32
+        };
+        let wanted = |segment: &&Segment| segment.core[0] >= bar || self.is_unknown(segment);
+        let mut steps: Vec<i32> = table.segments.iter().filter(wanted).map(|s| step(s)).collect();
         steps.sort_unstable();
         steps.dedup();
         steps.into_iter().map(|step| rate_of((step as f32 + 0.5) * MUCH_ALIKE)).collect()

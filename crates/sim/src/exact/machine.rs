@@ -446,6 +446,9 @@ impl<B: BusObserver> Machine<B> {
             let busy = cpu.time.saturating_sub(cpu.idle + cpu.stolen);
             account.spent.target += duration(busy);
             account.spent.interrupts += duration(cpu.stolen);
+            if busy > 0 {
+                account.spent.paced += duration(cpu.idle);
+            }
         }
         account
     }
