@@ -78,7 +78,9 @@ fn arguments(case: &Simulated) -> Vec<String> {
     });
     let times: Vec<String> = AT.iter().map(|at| format!("{at}s")).collect();
     let mut words: Vec<String> =
-        ["bench", "accuracy", case.file, "--only", case.contender, "--json"].map(str::to_owned).into();
+        ["bench", "accuracy", case.file, "--only", case.contender, "--json"]
+            .map(str::to_owned)
+            .into();
     for (flag, value) in [
         ("--seeds", SEEDS.to_string()),
         ("--time", format!("{}s", case.seconds)),

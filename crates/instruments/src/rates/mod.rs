@@ -506,7 +506,8 @@ impl Rates {
             _ => 0,
         };
         let table = self.table(visit.level, visit.key);
-        let accessed = table.is_some_and(|table| table.looks.all().iter().any(|look| !look.is_old()));
+        let accessed =
+            table.is_some_and(|table| table.looks.all().iter().any(|look| !look.is_old()));
         self.news[kind] += u32::from(accessed);
         let nodes = match visit.level {
             Level::PUD => self.settle_upper(visit.key, now),
@@ -607,7 +608,8 @@ impl Rates {
         }
         let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[2], now);
         self.priors[2].learn(&lesson);
-        if let (true, Some(unevenness)) = (visit.sampled, table.looks.unevenness(table.span.len())) {
+        if let (true, Some(unevenness)) = (visit.sampled, table.looks.unevenness(table.span.len()))
+        {
             self.tally.note_leaves(unevenness);
         }
         let above = Level::PUD.entry_of(Addr { space: visit.key.0, at: visit.key.1 });

@@ -1,9 +1,10 @@
 //! Every instrument runs on the machine, unchanged.
 
 use tierscope_conformance::instrument::Kept;
-use tierscope_core::Instrument;
+use tierscope_conformance::late::Late;
 use tierscope_core::drive::{Course, Ended, profile};
 use tierscope_core::metrics::{Accuracy, HOT_FREQUENCY, hot};
+use tierscope_core::{Instrument, RangeSet};
 use tierscope_instruments::registry::{self, Common};
 
 use super::counters::counted;
@@ -72,4 +73,46 @@ fn guided_finds_ten_gigabytes_in_five_terabytes() {
     let kept = run(&mut machine, &mut *guided, 2.0);
     let (precision, recall) = accuracy(&machine, &kept);
     assert!(precision >= 0.95 && recall >= 0.95, "{precision} {recall}");
+}
+
+/// The last window of `rates` where so many of its 40 beats a window come: bytes unknown, bytes that are
+/// false at confidence 1.0, and recall.
+fn where_beats_are_late(samples: u32) -> (f64, u64, f64) {
+    let spec = "contiguous:space=64GiB,hot=1GiB,at=20483MiB,share=0.9,hot_share=0.8,rate=3000000";
+    let mut machine = machine(Config { flush: None, ..config() }, spec);
+    let mut instrument = registry::make("rates", None, &common()).unwrap();
+    let mut kept = Kept::default();
+    let course = Course::until(Time(0) + Duration::from_secs(3));
+    let mut late = Late::new(&mut machine, Duration::from_millis(200) / samples);
+    profile(&mut late, &mut *instrument, &course, &mut kept).expect("the instrument runs");
+    let last = kept.snapshots.last().expect("there are windows");
+    let truth = machine.hot_at(Time(last.end.0 - 1));
+    let (mut unknown, mut wrong) = (0, 0);
+    for region in &last.regions {
+        let here: RangeSet = [region.range].into_iter().collect();
+        let hot = truth.intersect(&here).bytes();
+        if region.is_unknown() {
+            unknown += region.range.bytes();
+        } else if region.confidence >= 1.0 {
+            wrong += if region.is_hot(HOT_FREQUENCY) { here.bytes() - hot } else { hot };
+        }
+    }
+    let all: u64 = last.regions.iter().map(|region| region.range.bytes()).sum();
+    (unknown as f64 / all as f64, wrong, accuracy(&machine, &kept).1)
+}
+
+// A busy machine: of 40 samples 1 to 6 arrive. What is lost is knowledge, not truth.
+#[test]
+fn late_looks_make_more_unknown_and_nothing_false() {
+    let figures = [40, 6, 3, 2, 1].map(|samples| (samples, where_beats_are_late(samples)));
+    for (samples, (unknown, wrong, recall)) in figures {
+        println!(
+            "{samples} of 40: unknown {unknown:.3}, false for certain {wrong}, recall {recall:.3}"
+        );
+    }
+    for (samples, (_, wrong, _)) in figures {
+        assert_eq!(wrong, 0, "{samples} of 40 samples");
+    }
+    let unknown = figures.map(|(_, (unknown, ..))| unknown);
+    assert!(unknown[4] > unknown[0], "{unknown:?}");
 }
