@@ -20,8 +20,8 @@ use std::ops::Range;
 
 use tierscope_core::Time;
 
-use super::curve::{dot, exponentiate, normalise, total};
-use super::grid::{CELLS, Curve, law};
+use super::curve::{dot, exponentiate, normalise, running_sums, total};
+use super::grid::{CELLS, Curve, Law, law};
 use super::looks::{Look, Looks, WORDS, mask};
 
 /// Runs of at least so many entries with the same bits are one node.
@@ -55,7 +55,13 @@ pub(super) struct Prior {
     drawn: Curve,
     /// Entries with each rate, and those of them that were left, of the tables learned from.
     sums: [Curve; 2],
+    /// The rates drawn when the edition changed last, and its number: conclusions from an older one may
+    /// differ.
+    edition: (Curve, u32),
 }
+
+/// Probability by which the rates drawn differ from one edition to the next.
+const REVISED: f32 = 0.2;
 
 impl Default for Prior {
     /// Low rates are likelier than high ones: a tenth of the probability per three decades. Weighs as
@@ -65,7 +71,8 @@ impl Default for Prior {
         normalise(&mut rates);
         let entries = rates.map(|cell| 512.0 * cell);
         let left = entries.map(|cell| FIRST_LEAVE * cell);
-        let mut prior = Self { rates, leave: left, drawn: rates, sums: [entries, left] };
+        let edition = (rates, 0);
+        let mut prior = Self { rates, leave: left, drawn: rates, sums: [entries, left], edition };
         prior.settle();
         prior
     }
@@ -77,6 +84,11 @@ impl Prior {
         &self.rates
     }
 
+    /// The number of the edition.
+    pub(super) fn edition(&self) -> u32 {
+        self.edition.1
+    }
+
     /// Takes in how often rates were left in a table visited at random.
     pub(super) fn learn(&mut self, lesson: &Lesson) {
         let keep = if total(&self.sums[0]) > MEMORY { 0.99 } else { 1.0 };
@@ -86,21 +98,21 @@ impl Prior {
         self.settle();
     }
 
-    /// Takes in likelihoods of entries drawn at random: a few steps of expectation maximisation
-    /// (Dempster, Laird, Rubin, 1977) towards the distribution that explains them best.
-    pub(super) fn fit(&mut self, entries: &[Curve], steps: usize) {
+    /// Takes in likelihoods of entries drawn at random, each with its weight: a few steps of expectation
+    /// maximisation (Dempster, Laird, Rubin, 1977) towards the distribution that explains them best.
+    pub(super) fn fit(&mut self, entries: &[(Curve, f32)], steps: usize) {
         if entries.is_empty() {
             return;
         }
         for _ in 0..steps {
             let mut sums = FIRST_RATES.map(|_| 0.0);
-            for likelihood in entries {
-                let scale = 1.0 / dot(&self.rates, likelihood).max(1e-30);
+            for (likelihood, weight) in entries {
+                let scale = weight / dot(&self.rates, likelihood).max(1e-30);
                 for cell in 0..CELLS {
                     sums[cell] += self.rates[cell] * likelihood[cell] * scale;
                 }
             }
-            let count = entries.len() as f32;
+            let count: f32 = entries.iter().map(|entry| entry.1).sum();
             self.rates = std::array::from_fn(|cell| (sums[cell] / count).max(FLOOR));
             normalise(&mut self.rates);
         }
@@ -120,6 +132,11 @@ impl Prior {
         }
         self.drawn = std::array::from_fn(|cell| self.rates[cell] * self.leave[cell]);
         normalise(&mut self.drawn);
+        let (known, number) = &mut self.edition;
+        let moved = self.drawn.iter().zip(&*known).map(|(new, old)| (new - old).max(0.0));
+        if moved.sum::<f32>() > REVISED {
+            (*known, *number) = (self.drawn, *number + 1);
+        }
     }
 }
 
@@ -166,13 +183,21 @@ struct Node {
 struct Pattern {
     bits: u8,
     likelihood: Curve,
-    logarithm: Curve,
+    /// Worked out for the first run of them.
+    logarithm: Option<Curve>,
 }
 
 impl Pattern {
-    fn new(looks: &[Look], bits: u8, prior: &Curve, now: Time) -> Self {
-        let likelihood = single(looks, bits, prior, now);
-        Self { bits, likelihood, logarithm: likelihood.map(f32::ln) }
+    fn new(sight: &Sight, bits: u8, prior: &Curve) -> Self {
+        Self { bits, likelihood: single(sight, bits, prior), logarithm: None }
+    }
+
+    /// The likelihood of so many of them that have one rate.
+    fn run(&mut self, entries: usize) -> Curve {
+        let logarithm = self.logarithm.get_or_insert_with(|| self.likelihood.map(f32::ln));
+        let mut likelihood = logarithm.map(|cell| entries as f32 * cell);
+        exponentiate(&mut likelihood);
+        likelihood
     }
 }
 
@@ -187,8 +212,8 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Works out the segments of a table's mapped entries as of `now`. Returns what the table taught and
-    /// how many nodes there were.
+    /// Works out the segments of a table's mapped entries as of `now`. Returns what the table taught, and how
+    /// much work that was, in nodes: a pattern takes as long as three.
     pub(super) fn infer(
         &mut self,
         looks: &Looks,
@@ -200,47 +225,70 @@ impl Chain {
         self.make_nodes(looks, span, prior, now);
         self.pass_forward(prior);
         let lesson = self.pass_backward(prior, segments);
-        (lesson, self.nodes.len())
+        (lesson, self.nodes.len() + 3 * self.patterns.len())
     }
 
     fn make_nodes(&mut self, looks: &Looks, span: &Range<usize>, prior: &Prior, now: Time) {
         self.nodes.clear();
         self.patterns.clear();
         let mapped = mask(span);
+        let sight = Sight::new(looks.all(), now);
         for word in 0..WORDS {
             let here = span.start.max(word * 64)..span.end.min(word * 64 + 64);
             if here.is_empty() {
                 continue;
             }
             if alike(looks.all(), word, mapped[word]) {
-                let size = mapped[word].count_ones() as f32;
-                let young = |look: &Look| (look.young[word] & mapped[word]).count_ones() as f32;
-                let likelihood = pooled(looks.all(), size, young);
-                self.nodes.push(Node { entries: here, likelihood });
+                self.pool(looks, &sight, here, mapped[word]);
                 continue;
             }
+            // Entries young once, by chance mostly, are pooled between those young more often.
+            let often = looks.young_often(word);
+            let turns = (often ^ often >> 1) & !(1 << 63);
             let mut at = here.start;
             while at < here.end {
-                let pattern = looks.pattern(at);
-                let end = (at..here.end).find(|entry| looks.pattern(*entry) != pattern);
-                let end = end.unwrap_or(here.end);
-                let known = self.patterns.iter().position(|known| known.bits == pattern);
-                let known = known.unwrap_or_else(|| {
-                    self.patterns.push(Pattern::new(looks.all(), pattern, &prior.rates, now));
-                    self.patterns.len() - 1
-                });
-                let Pattern { likelihood, logarithm, .. } = &self.patterns[known];
-                if end - at >= RUN {
-                    let size = (end - at) as f32;
-                    let mut likelihood = logarithm.map(|cell| size * cell);
-                    exponentiate(&mut likelihood);
-                    self.nodes.push(Node { entries: at..end, likelihood });
+                let end = run_end(turns, at).min(here.end);
+                let part = mask(&(at..end))[word];
+                if often >> (at % 64) & 1 == 0 && alike(looks.all(), word, part) {
+                    self.pool(looks, &sight, at..end, part);
                 } else {
-                    let one = |at: usize| Node { entries: at..at + 1, likelihood: *likelihood };
-                    self.nodes.extend((at..end).map(one));
+                    self.split(looks, &sight, at..end, prior);
                 }
                 at = end;
             }
+        }
+    }
+
+    /// One node of the entries of a word that are alike, whose bits are given.
+    fn pool(&mut self, looks: &Looks, sight: &Sight, entries: Range<usize>, bits: u64) {
+        let word = entries.start / 64;
+        let young = |look: &Look| (look.young[word] & bits).count_ones() as f32;
+        let likelihood = pooled(looks.all(), sight, bits.count_ones() as f32, young);
+        self.nodes.push(Node { entries, likelihood });
+    }
+
+    /// Nodes of entries of a word, by their patterns.
+    fn split(&mut self, looks: &Looks, sight: &Sight, entries: Range<usize>, prior: &Prior) {
+        let turns = looks.turns(entries.start / 64);
+        let mut at = entries.start;
+        while at < entries.end {
+            let pattern = looks.pattern(at);
+            let end = run_end(turns, at).min(entries.end);
+            let known = self.patterns.iter().position(|known| known.bits == pattern);
+            let known = known.unwrap_or_else(|| {
+                self.patterns.push(Pattern::new(sight, pattern, &prior.rates));
+                self.patterns.len() - 1
+            });
+            let pattern = &mut self.patterns[known];
+            if end - at >= RUN {
+                let likelihood = pattern.run(end - at);
+                self.nodes.push(Node { entries: at..end, likelihood });
+            } else {
+                let likelihood = pattern.likelihood;
+                let one = |at: usize| Node { entries: at..at + 1, likelihood };
+                self.nodes.extend((at..end).map(one));
+            }
+            at = end;
         }
     }
 
@@ -321,8 +369,7 @@ impl Prior {
 
 /// Adds a node in front of the segments found so far (which lie in reverse order), to the first of them if it is alike.
 fn add_segment(segments: &mut Vec<Segment>, entries: Range<usize>, marginal: &Curve) {
-    let [low, high] = quantiles(marginal, TAIL);
-    let core = quantiles(marginal, CORE);
+    let [[low, high], core] = quantiles(marginal, [TAIL, CORE]);
     let mean = dot(marginal, &NUMBERS);
     match segments.last_mut() {
         Some(next)
@@ -353,53 +400,68 @@ const NUMBERS: Curve = {
     numbers
 };
 
-/// The cells below and above which `tail` of the probability lies each; cell i reaches from
-/// i - 1/2 to i + 1/2.
-fn quantiles(marginal: &Curve, tail: f32) -> [f32; 2] {
-    let (mut below, mut low) = (0.0, 0);
-    while low < CELLS - 1 && below + marginal[low] < tail {
-        below += marginal[low];
-        low += 1;
+/// The cells below and above which each of two tails lies; cell i reaches from i - 1/2 to i + 1/2. Without
+/// branches, which would be foreseen badly.
+fn quantiles(marginal: &Curve, tails: [f32; 2]) -> [[f32; 2]; 2] {
+    let sums = running_sums(marginal);
+    let at = |sum: f32| {
+        let cell = sums.iter().map(|upto| i32::from(*upto < sum)).sum::<i32>() as usize;
+        let cell = cell.min(CELLS - 1);
+        let into = (sum - (sums[cell] - marginal[cell])) / marginal[cell].max(1e-30);
+        cell as f32 - 0.5 + into.clamp(0.0, 1.0)
+    };
+    tails.map(|tail| [at(tail * sums[CELLS - 1]), at((1.0 - tail) * sums[CELLS - 1])])
+}
+
+/// What is the same of all entries of a table: the law of each look, and how much of the rates is drawn
+/// afresh before each and until now.
+pub(super) struct Sight {
+    laws: Vec<(Law, f32)>,
+    redrawn: f32,
+}
+
+impl Sight {
+    pub(super) fn new(looks: &[Look], now: Time) -> Self {
+        let redrawn = |from: Time, to: Time| 1.0 - (-to.since(from).as_secs_f32() / LASTING).exp();
+        let mut last = looks.first().map_or(now, |look| look.at);
+        let mut laws = Vec::with_capacity(looks.len());
+        for look in looks {
+            laws.push((law(look.seconds), redrawn(last, look.at)));
+            last = look.at;
+        }
+        Self { laws, redrawn: redrawn(last, now) }
     }
-    let (mut above, mut high) = (0.0, CELLS - 1);
-    while high > low && above + marginal[high] < tail {
-        above += marginal[high];
-        high -= 1;
-    }
-    let into = |rest: f32, cell: usize| (rest / marginal[cell].max(1e-30)).clamp(0.0, 1.0);
-    let low_at = low as f32 - 0.5 + into(tail - below, low);
-    let high_at = high as f32 + 0.5 - into(tail - above, high);
-    [low_at, high_at.max(low_at)]
 }
 
 /// The likelihood of one entry's bits, by cell. From look to look, and until now, rates fade towards the
 /// prior; what comes out is a likelihood: the prior is taken off again.
-pub(super) fn single(looks: &[Look], pattern: u8, prior: &Curve, now: Time) -> Curve {
+pub(super) fn single(sight: &Sight, pattern: u8, prior: &Curve) -> Curve {
     let mut state = *prior;
-    let mut last = None;
-    for (index, look) in looks.iter().enumerate() {
-        fade(&mut state, prior, last, look.at);
-        let law = law(look.seconds);
+    for (index, (law, redrawn)) in sight.laws.iter().enumerate() {
         let curve = if pattern >> index & 1 == 1 { law.young } else { law.old };
         for cell in 0..CELLS {
-            state[cell] *= curve[cell];
+            let kept = state[cell] + redrawn * (prior[cell] - state[cell]);
+            state[cell] = kept * curve[cell];
         }
         normalise(&mut state);
-        last = Some(look.at);
     }
-    fade(&mut state, prior, last, now);
     for cell in 0..CELLS {
-        state[cell] /= prior[cell];
+        let kept = state[cell] + sight.redrawn * (prior[cell] - state[cell]);
+        state[cell] = kept / prior[cell];
     }
     let most = state.iter().copied().fold(0.0, f32::max);
     state.map(|cell| (cell / most).max(1e-12))
 }
 
+/// The likelihood of an entry whose rate is known closely.
+pub(super) fn near(known: f32) -> Curve {
+    std::array::from_fn(|cell| (-(cell as f32 - known).powi(2)).exp().max(1e-12))
+}
+
 /// The likelihood of `size` entries of one rate of which so many were young in each look.
-fn pooled(looks: &[Look], size: f32, young: impl Fn(&Look) -> f32) -> Curve {
+fn pooled(looks: &[Look], sight: &Sight, size: f32, young: impl Fn(&Look) -> f32) -> Curve {
     let mut curve: Curve = [0.0; CELLS];
-    for look in looks {
-        let law = law(look.seconds);
+    for (look, (law, _)) in looks.iter().zip(&sight.laws) {
         let young = young(look);
         let old = size - young;
         for cell in 0..CELLS {
@@ -410,13 +472,9 @@ fn pooled(looks: &[Look], size: f32, young: impl Fn(&Look) -> f32) -> Curve {
     curve
 }
 
-/// Some of the rates are drawn afresh between two times.
-fn fade(state: &mut Curve, prior: &Curve, from: Option<Time>, to: Time) {
-    let Some(from) = from else { return };
-    let redrawn = 1.0 - (-to.since(from).as_secs_f32() / LASTING).exp();
-    for cell in 0..CELLS {
-        state[cell] = (1.0 - redrawn) * state[cell] + redrawn * prior[cell];
-    }
+/// Where the run of an entry ends, given the entries of its word after which another one begins.
+fn run_end(turns: u64, at: usize) -> usize {
+    at + (turns >> (at % 64)).trailing_zeros() as usize + 1
 }
 
 /// Whether the bits of up to 64 entries give no sign that these differ: entries young in one look are not
@@ -433,9 +491,9 @@ fn alike(looks: &[Look], word: usize, mapped: u64) -> bool {
         if ones == 0.0 || ones == size {
             continue;
         }
-        let turns = f64::from(((one ^ one >> 1) & mapped & mapped >> 1).count_ones());
+        let changes = f64::from(((one ^ one >> 1) & mapped & mapped >> 1).count_ones());
         let expected = 2.0 * ones * (size - ones) / size;
-        if turns < expected - 3.0 * expected.sqrt() {
+        if changes < expected - 3.0 * expected.sqrt() {
             return false;
         }
         for other in &looks[..index] {

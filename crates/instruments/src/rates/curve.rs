@@ -32,6 +32,21 @@ pub(super) fn total(a: &Curve) -> f32 {
     lanes.iter().sum()
 }
 
+/// The sums of a curve's cells up to and including each.
+#[inline(always)]
+pub(super) fn running_sums(curve: &Curve) -> Curve {
+    let mut sums = *curve;
+    for row in sums.chunks_exact_mut(LANES) {
+        (1..LANES).for_each(|lane| row[lane] += row[lane - 1]);
+    }
+    let mut before = 0.0;
+    for row in sums.chunks_exact_mut(LANES) {
+        row.iter_mut().for_each(|sum| *sum += before);
+        before = row[LANES - 1];
+    }
+    sums
+}
+
 /// Least share of a normalised curve, and least likelihood, that a cell keeps: products of a few stay far from
 /// the numbers that processors handle slowly.
 const LEAST: f32 = 1e-12;
@@ -89,6 +104,8 @@ mod tests {
     fn curves_add_up_to_one() {
         let mut curve: Curve = std::array::from_fn(|cell| cell as f32);
         assert_eq!(total(&curve), 63.0 * 64.0 / 2.0);
+        assert_eq!(running_sums(&curve)[..4], [0.0, 1.0, 3.0, 6.0]);
+        assert_eq!(running_sums(&curve)[63], 63.0 * 64.0 / 2.0);
         normalise(&mut curve);
         assert!((total(&curve) - 1.0).abs() < 1e-6);
         let mut nothing = [0.0; CELLS];

@@ -15,6 +15,8 @@ use super::tally::{DOUBT, Tally};
 const AT_BAR: f32 = 0.133_54;
 /// Cells within which neighbours are shown as one.
 const ALIKE: f32 = 1.5;
+/// Accesses a second of a page below which rates are not told apart: two a minute of 2 MiB.
+const NEGLIGIBLE: f32 = 6.5e-5;
 
 /// What regions are drawn from.
 pub(super) struct Ground<'a> {
@@ -56,10 +58,15 @@ impl Ground<'_> {
         (canvas.regions, [drawn + canvas.drawn, canvas.copied])
     }
 
-    /// Draws a table's regions, unless they are still as they were. Returns how many segments that took.
+    /// Draws a table's regions, and notes which entries are hot, unless all is as it was. Returns how many segments that took.
     fn draw_table(&self, table: &mut Table) -> usize {
         if table.drawn.as_ref().is_some_and(|(bar, _)| *bar == self.tally.bar()) {
             return 0;
+        }
+        let hot = self.tally.hot_bits(table);
+        if hot != table.hot {
+            table.hot = hot;
+            table.changed = self.windows;
         }
         let mut canvas = Canvas::default();
         let mut at = table.range.start;
@@ -250,8 +257,8 @@ fn alike(a: &Region, b: &Region) -> bool {
     match (a.rate, b.rate) {
         (None, None) => true,
         (Some(a), Some(b)) => {
-            let near = |a: f32, b: f32| (cell_of(a).max(0.0) - cell_of(b).max(0.0)).abs() < ALIKE;
-            near(a.mean, b.mean)
+            let cell = |rate: f32| cell_of(rate.max(NEGLIGIBLE));
+            (cell(a.mean) - cell(b.mean)).abs() < ALIKE
         }
         _ => false,
     }

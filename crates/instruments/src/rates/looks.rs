@@ -43,6 +43,34 @@ impl Looks {
         &self.kept
     }
 
+    /// A bit for each of 64 entries that was young in more than one look.
+    pub(super) fn young_often(&self, word: usize) -> u64 {
+        let (mut once, mut often) = (0, 0);
+        for young in self.kept.iter().map(|look| look.young[word]) {
+            often |= once & young;
+            once |= young;
+        }
+        often
+    }
+
+    /// A bit for each of 64 entries after which an entry with another pattern follows.
+    pub(super) fn turns(&self, word: usize) -> u64 {
+        self.kept
+            .iter()
+            .map(|look| look.young[word])
+            .fold(0, |turns, young| turns | young ^ young >> 1)
+    }
+
+    /// Entries that were old in most looks, and those that were young in at least half of them.
+    pub(super) fn parted(&self, span: &std::ops::Range<usize>) -> [Vec<usize>; 2] {
+        let mut parts = [Vec::new(), Vec::new()];
+        for entry in span.clone() {
+            let young = self.pattern(entry).count_ones() as usize;
+            parts[usize::from(2 * young >= self.kept.len())].push(entry);
+        }
+        parts
+    }
+
     /// Whether an entry was young, as a bit for each look, the oldest lowest.
     pub(super) fn pattern(&self, entry: usize) -> u8 {
         let bit = |look: &Look| (look.young[entry / 64] >> (entry % 64) & 1) as u8;
@@ -78,6 +106,11 @@ mod tests {
             looks.add(look(entries));
         }
         assert_eq!([looks.pattern(3), looks.pattern(500), looks.pattern(4)], [0b101, 0b100, 0]);
+        assert_eq!([looks.young_often(0), looks.young_often(7)], [0b1000, 0]);
+        assert_eq!(
+            [looks.turns(0), looks.turns(1), looks.turns(7)],
+            [0b1100, 0, 1 << 51 | 1 << 52]
+        );
         (0..DEPTH).for_each(|_| looks.add(look(&[])));
         assert_eq!((looks.pattern(3), looks.all().len()), (0, DEPTH));
     }

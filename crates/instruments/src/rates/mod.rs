@@ -42,7 +42,7 @@ use crate::areas::refresh;
 use crate::checks::{intervals, refuse, require_lower_levels};
 use budget::{Budget, Shares, Work};
 use chain::{Chain, Prior, Segment};
-use grid::rate_of;
+use grid::{cell_of, rate_of};
 use looks::{Bits, WORDS};
 use table::{Key, Table};
 use tally::Tally;
@@ -81,7 +81,12 @@ const FIRST_WINDOWS: u32 = 5;
 const HINT_AGAIN: Duration = Duration::from_secs(5);
 /// Entries drawn at random, to which the distribution of rates is fitted; and steps of a fit.
 const SAMPLE: usize = 256;
-const FITS: usize = 5;
+/// Part of the budget that may be spent on reconsidering, and tables of which it is asked in a beat.
+const RECONSIDERED: f64 = 0.3;
+const CONSIDERED: usize = 64;
+/// Entries of a table drawn of each part.
+const DRAWN: usize = 2;
+const FITS: usize = 15;
 /// Expected accesses of a page from clear to look, where pages of an entry are alike; and bounds in seconds.
 const LEAF_MEASURE: f32 = 0.4;
 const LEAF_DISTANCES: (f32, f32) = (0.001, 0.5);
@@ -106,6 +111,8 @@ const NODE_NS: u64 = 300;
 const TABLE_NS: u64 = 1000;
 const REGION_NS: u64 = 60;
 const COPY_NS: u64 = 6;
+/// Nanoseconds a window to pass by a table in sums and drawing.
+const WALK_NS: u64 = 40;
 /// Nanoseconds to fit the distribution of rates, for each entry of the sample.
 const FIT_NS: u64 = 600;
 
@@ -164,6 +171,14 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// An entry drawn at random, and how many it stands for.
+#[derive(Clone, Copy, Debug)]
+struct Drawn {
+    key: Key,
+    entry: usize,
+    weight: f32,
 }
 
 /// A look that is due.
@@ -226,9 +241,11 @@ pub struct Rates {
     /// The last one visited of each.
     refine_from: [Key; 2],
     refine_turn: u32,
+    /// The last table reconsidered.
+    reconsidered: Key,
     ladder: usize,
     /// Entries drawn at random from tables visited in turn, the oldest first.
-    sample: VecDeque<(Key, usize)>,
+    sample: VecDeque<Drawn>,
     rng: Rng,
     upper_turn: usize,
     round: Round,
@@ -316,6 +333,7 @@ impl Rates {
             refined: Default::default(),
             refine_from: [(tierscope_core::SpaceId(0), 0); 2],
             refine_turn: 0,
+            reconsidered: (tierscope_core::SpaceId(0), 0),
             ladder: 0,
             sample: VecDeque::new(),
             rng: Rng::seeded(config.seed),
@@ -516,20 +534,52 @@ impl Rates {
     fn settle_lower(&mut self, visit: Visit, now: Time) -> usize {
         let Some(table) = self.lower.get_mut(&visit.key) else { return 0 };
         let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[0], now);
-        let [hot, doubtful] = self.tally.wants_more(table);
-        for (set, wanted) in self.refined.iter_mut().zip([hot && !doubtful, doubtful]) {
-            if wanted {
-                set.insert(visit.key)
-            } else {
-                set.remove(&visit.key)
-            };
-        }
+        let wanted = self.tally.wants_more(table);
+        self.sort_in(visit.key, wanted);
         if visit.work == Work::Round {
             self.priors[0].learn(&lesson);
-            let span = table.span.clone();
-            self.draw_sample(visit.key, span);
+            self.draw_sample(visit.key);
         }
         nodes
+    }
+
+    /// Has a table visited again if it has hot entries or doubtful ones.
+    fn sort_in(&mut self, key: Key, [hot, doubtful]: [bool; 2]) {
+        for (set, wanted) in self.refined.iter_mut().zip([hot && !doubtful, doubtful]) {
+            if wanted {
+                set.insert(key)
+            } else {
+                set.remove(&key)
+            };
+        }
+    }
+
+    /// Infers doubtful tables once more that were inferred before as much was learned of rates in general:
+    /// cheaper than to look at them again. Takes a part of what may be spent in this beat.
+    fn reconsider(&mut self, ports: &mut dyn Ports) {
+        let now = ports.now();
+        let mut left = RECONSIDERED * self.budget.left();
+        let edition = self.priors[0].edition();
+        let after = (Bound::Excluded(self.reconsidered), Bound::Unbounded);
+        let doubtful = &self.refined[1];
+        let keys: Vec<Key> =
+            doubtful.range(after).chain(doubtful).copied().take(CONSIDERED).collect();
+        for key in keys {
+            if left <= 0.0 {
+                break;
+            }
+            self.reconsidered = key;
+            let Some(table) = self.lower.get_mut(&key) else { continue };
+            if table.busy || table.edition == edition {
+                continue;
+            }
+            let (_, nodes) = table.infer(&mut self.chain, &self.priors[0], now);
+            let wanted = self.tally.wants_more(table);
+            self.sort_in(key, wanted);
+            let cost = TABLE_NS + NODE_NS * nodes as u64;
+            ports.charge(Duration::from_nanos(cost));
+            left -= cost as f64;
+        }
     }
 
     /// Infers rates of the pages of an entry of 2 MiB. What chance has chosen tells how accesses are spread
@@ -580,11 +630,13 @@ impl Rates {
         let step = self.tally.total_rate() / LEAF_SAMPLES as f64;
         let mut chosen = Vec::new();
         for table in self.lower.values() {
-            for segment in &table.segments {
+            let uneven = self.tally.is_uneven() && table.sums.most >= bar;
+            if total + table.sums.rate < next * step && !uneven {
+                total += table.sums.rate;
+                continue;
+            }
+            for segment in table.segments.iter().filter(|segment| segment.mean > 0.0) {
                 let rate = rate_of(segment.believed());
-                if segment.mean <= 0.0 {
-                    continue;
-                }
                 let entry = |at: usize| {
                     (table.cover(&(at..at + 1)).space, table.cover(&(at..at + 1)).start)
                 };
@@ -596,7 +648,7 @@ impl Rates {
                     chosen.push((entry(at), rate, true));
                     next += 1.0;
                 }
-                if self.tally.is_uneven() && segment.mean >= bar && busy.len() < MOST_LEAVES {
+                if uneven && segment.mean >= bar && busy.len() < MOST_LEAVES {
                     busy.extend(segment.entries.clone().map(|at| (entry(at), rate)));
                 }
             }
@@ -686,16 +738,23 @@ impl Rates {
         Some(Visit { level, key, work, distance, last_distance, looks, sampled: false })
     }
 
-    /// A visit to the leaves of an entry: it takes as long as leaves a third of them young if all are alike.
+    /// A visit to the leaves of an entry: it takes as long as leaves a third of them young if all are alike,
+    /// or, every other time where some are known to be hot, about half of these.
     fn choose_leaves(&mut self, now: Time) -> Option<Visit> {
         let (key, rate, sampled) = self.next_leaves(now)?;
         let areas = &self.areas;
-        self.leaves.entry(key).or_insert_with(|| Table::new(key.0, key.1, Level::PTE, areas));
-        let visits = self.leaves.get(&key).map_or(0, |table| table.visits);
+        let new = || Table::new(key.0, key.1, Level::PTE, areas);
+        let table = &*self.leaves.entry(key).or_insert_with(new);
+        let hot = self.tally.hot_rates(table);
+        let visits = table.visits as usize;
         // Where few pages take all accesses, they take them sooner.
         let sooner = if self.tally.is_uneven() { 4f32.powi((visits % 3) as i32) } else { 1.0 };
-        let distance = LEAF_MEASURE * 512.0 / rate / sooner;
-        let distance = distance.clamp(LEAF_DISTANCES.0, LEAF_DISTANCES.1);
+        let alike = LEAF_MEASURE * 512.0 / rate / sooner;
+        let measured = !hot.is_empty() && visits % 2 == 1;
+        let distance = match measured {
+            true => (MEASURE / hot[visits / 2 % hot.len()]).clamp(DISTANCES.0, DISTANCES.1),
+            false => alike.clamp(LEAF_DISTANCES.0, LEAF_DISTANCES.1),
+        };
         let distance = (distance * 1e9) as u64;
         self.ladder = (self.ladder + 1) % LADDER.len();
         let last_distance = (distance / (2 * LADDER[self.ladder])).max((DISTANCES.0 * 1e9) as u64);
@@ -886,49 +945,60 @@ impl Rates {
         }
         let lower = &self.lower;
         let mut curves = Vec::with_capacity(self.sample.len());
-        for (key, entry) in &self.sample {
-            if let Some(table) = lower.get(key) {
-                let pattern = table.looks.pattern(*entry);
+        for drawn in &self.sample {
+            if let Some(table) = lower.get(&drawn.key) {
+                let pattern = table.looks.pattern(drawn.entry);
                 let rates = self.priors[0].rates();
-                curves.push(chain::single(table.looks.all(), pattern, rates, now));
+                let sight = chain::Sight::new(table.looks.all(), now);
+                curves.push((chain::single(&sight, pattern, rates), drawn.weight));
             }
         }
         self.priors[0].fit(&curves, FITS);
         ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
         let pages = self.leaves.values().flat_map(|table| {
             let rates = self.priors[2].rates();
-            let looks = &table.looks;
-            let entries = (0..512).step_by(LEAF_STRIDE).map(move |at| looks.pattern(at));
-            entries.map(|pattern| chain::single(looks.all(), pattern, rates, now))
+            let sight = chain::Sight::new(table.looks.all(), now);
+            let entries = (0..512).step_by(LEAF_STRIDE).map(|at| table.looks.pattern(at));
+            entries.map(move |pattern| (chain::single(&sight, pattern, rates), 1.0))
         });
         let pages: Vec<_> = pages.take(SAMPLE).collect();
         ports.charge(Duration::from_nanos(FIT_NS * pages.len() as u64));
         self.priors[2].fit(&pages, FITS);
-        let curves: Vec<_> = self
+        let every = (self.round.count as usize / SAMPLE).max(1);
+        let mut curves: Vec<_> = self
             .upper
             .iter()
             .flat_map(|table| {
                 let rates = self.priors[1].rates();
-                let every = (self.upper.len() * table.span.len() / SAMPLE).max(1);
+                let sight = chain::Sight::new(table.looks.all(), now);
                 let entries = table.span.clone().step_by(every);
                 entries.map(move |entry| {
-                    chain::single(table.looks.all(), table.looks.pattern(entry), rates, now)
+                    (chain::single(&sight, table.looks.pattern(entry), rates), 1.0)
                 })
             })
             .collect();
+        // Tables visited in turn tell what their entries of level 3 take, to whom looks at these may be blind.
+        let weight = curves.len() as f32 / self.sample.len().max(1) as f32;
+        let visited = self.sample.iter().filter_map(|drawn| lower.get(&drawn.key));
+        curves.extend(visited.map(|table| (chain::near(cell_of(table.rate())), weight)));
         self.priors[1].fit(&curves, FITS);
         ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
     }
 
-    /// Draws some entries of a table visited at random into the sample, in place of the oldest.
-    fn draw_sample(&mut self, key: Key, span: std::ops::Range<usize>) {
-        let each = (span.len() / 128).max(1);
-        for _ in 0..each {
-            let entry = span.start + self.rng.below(span.len() as u64) as usize;
-            if self.sample.len() == SAMPLE {
-                self.sample.pop_front();
+    /// Draws some entries of a table visited in turn into the sample, in place of the oldest: as many of
+    /// those that were mostly young, which are few, as of the others.
+    fn draw_sample(&mut self, key: Key) {
+        let Some(table) = self.lower.get(&key) else { return };
+        let parts = table.looks.parted(&table.span);
+        for part in parts.iter().filter(|part| !part.is_empty()) {
+            for _ in 0..DRAWN {
+                let entry = part[self.rng.below(part.len() as u64) as usize];
+                if self.sample.len() == SAMPLE {
+                    self.sample.pop_front();
+                }
+                let weight = part.len() as f32 / DRAWN as f32;
+                self.sample.push_back(Drawn { key, entry, weight });
             }
-            self.sample.push_back((key, entry));
         }
     }
 
@@ -958,13 +1028,7 @@ impl Rates {
         if self.windows % 5 == 2 {
             self.want_leaves();
         }
-        for table in self.lower.values_mut() {
-            let hot = self.tally.hot_bits(table);
-            if hot != table.hot {
-                table.hot = hot;
-                table.changed = self.windows;
-            }
-        }
+        ports.charge(Duration::from_nanos(WALK_NS * self.lower.len() as u64));
         let ground = draw::Ground {
             areas: &self.areas,
             upper: &self.upper,
@@ -1015,6 +1079,9 @@ impl Instrument for Rates {
             self.pay(ports, &mut spent, due.visit.work);
         }
         if now >= self.next_beat {
+            self.reconsider(ports);
+            self.pay_rest(ports, spent);
+            spent = ports.own_time();
             let opened = self.open_visits(ports, &mut spent)?;
             if !opened {
                 let cost = ports.own_time().saturating_sub(began);

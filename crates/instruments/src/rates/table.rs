@@ -14,6 +14,43 @@ pub(super) type Key = (SpaceId, u64);
 /// Longest time from a clear to a look that still counts.
 const LONGEST: f32 = 100.0;
 
+/// Sums over entries, of rates as far as they may be believed ([`Segment::believed`]).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sums {
+    /// Entries whose rates are known.
+    pub(super) entries: f64,
+    /// Accesses a second.
+    pub(super) rate: f64,
+    /// Squares of these, entry by entry.
+    pub(super) square: f64,
+    /// The cell of the highest rate; below all where nothing is known.
+    pub(super) most: f32,
+}
+
+impl Sums {
+    fn of(segments: &[Segment]) -> Self {
+        let mut sums = Self { most: f32::MIN, ..Self::default() };
+        for segment in segments {
+            let entries = segment.entries.len() as f64;
+            let cell = segment.believed();
+            let rate = if cell <= 0.0 { 0.0 } else { f64::from(rate_of(cell)) };
+            sums.entries += entries;
+            sums.rate += entries * rate;
+            sums.square += entries * rate * rate;
+            sums.most = sums.most.max(segment.mean);
+        }
+        sums
+    }
+
+    /// Takes in those of another table.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.entries += other.entries;
+        self.rate += other.rate;
+        self.square += other.square;
+        self.most = self.most.max(other.most);
+    }
+}
+
 /// A table and its entries' rates.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
@@ -31,6 +68,10 @@ pub(super) struct Table {
     pub(super) looks: Looks,
     /// What follows from them, in order of entries; empty until it was looked at.
     pub(super) segments: Vec<Segment>,
+    /// Sums over them.
+    pub(super) sums: Sums,
+    /// The edition of the prior that this was inferred with.
+    pub(super) edition: u32,
     /// Some of its entries are huge pages.
     pub(super) huge: bool,
     /// Visits so far.
@@ -57,6 +98,8 @@ impl Table {
             seen: None,
             looks: Looks::default(),
             segments: Vec::new(),
+            sums: Sums::default(),
+            edition: 0,
             huge: false,
             visits: 0,
             busy: false,
@@ -136,7 +179,10 @@ impl Table {
     /// Works out its segments as of `now`.
     pub(super) fn infer(&mut self, chain: &mut Chain, prior: &Prior, now: Time) -> (Lesson, usize) {
         self.drawn = None;
-        chain.infer(&self.looks, &self.span, prior, now, &mut self.segments)
+        self.edition = prior.edition();
+        let done = chain.infer(&self.looks, &self.span, prior, now, &mut self.segments);
+        self.sums = Sums::of(&self.segments);
+        done
     }
 
     /// The segment of an entry.
@@ -148,15 +194,8 @@ impl Table {
     /// How unevenly accesses fall on its entries: the rate of the entry that an access falls on in the mean,
     /// over the rate of an entry in the mean; 1 where all are alike.
     pub(super) fn unevenness(&self) -> f64 {
-        let (mut sum, mut square) = (0.0, 0.0);
-        for segment in self.segments.iter().filter(|segment| segment.mean > 0.0) {
-            let rate = f64::from(rate_of(segment.believed()));
-            let count = segment.entries.len() as f64;
-            sum += count * rate;
-            square += count * rate * rate;
-        }
-        let entries = self.span.len() as f64;
-        if sum > 0.0 { square * entries / (sum * sum) } else { 1.0 }
+        let Sums { rate, square, .. } = self.sums;
+        if rate > 0.0 { square * self.span.len() as f64 / (rate * rate) } else { 1.0 }
     }
 
     /// Nothing was young in the last looks.

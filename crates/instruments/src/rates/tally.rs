@@ -8,7 +8,7 @@ use super::Round;
 use super::chain::Segment;
 use super::grid::{cell_of, rate_of};
 use super::looks::{Bits, mask};
-use super::table::{Key, Table};
+use super::table::{Key, Sums, Table};
 
 /// Hot memory is accessed at least a fourth as often as the memory that an access falls on in the mean ...
 const OF_ACCESSED: f64 = 0.25;
@@ -20,6 +20,8 @@ const MOST_OVER_MEAN: f64 = 4.0;
 const IDLE: f64 = 1.0;
 /// Cells of the core of the probability from which a rate is doubtful.
 pub(super) const DOUBT: f32 = 4.0;
+/// Cells that the interval of a hot page's rate may span.
+const VAGUE_PAGES: f32 = 3.0;
 /// Cells by which the bar may be off.
 const STEADY: f32 = 0.25;
 /// Unevenness up to which entries speak for their pages.
@@ -49,25 +51,6 @@ pub(super) struct Tally {
     uneven: (f64, f64),
 }
 
-/// Sums over entries of 2 MiB.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    entries: f64,
-    rate: f64,
-    square: f64,
-}
-
-impl Sums {
-    fn add(&mut self, segment: &Segment) {
-        let entries = segment.entries.len() as f64;
-        let cell = segment.believed();
-        let rate = if cell <= 0.0 { 0.0 } else { f64::from(rate_of(cell)) };
-        self.entries += entries;
-        self.rate += entries * rate;
-        self.square += entries * rate * rate;
-    }
-}
-
 impl Tally {
     /// Nothing is known yet; `blind` where translations are not flushed.
     pub(super) fn new(blind: bool) -> Self {
@@ -77,22 +60,21 @@ impl Tally {
     /// Works out rates over all memory once more.
     pub(super) fn count(&mut self, upper: &[Table], lower: &BTreeMap<Key, Table>, round: &Round) {
         let mut above = Sums::default();
-        upper.iter().flat_map(|table| &table.segments).for_each(|segment| above.add(segment));
+        upper.iter().for_each(|table| above.add(&table.sums));
         self.above = above.rate / above.entries.max(1.0);
-        let mut seen = Sums::default();
+        // Tables not visited yet are taken to be like the others, but for what made those be visited first.
+        let (mut seen, mut plain) = (Sums::default(), Sums::default());
         let mut tables = 0.0;
         for table in lower.values().filter(|table| !table.segments.is_empty()) {
-            table.segments.iter().for_each(|segment| seen.add(segment));
+            seen.add(&table.sums);
             tables += 1.0;
+            if table.visits > 0 && table.sums.most < self.bar() {
+                plain.add(&table.sums);
+            }
         }
-        // Tables not visited yet are taken to be like the others, but for what made those be visited first.
         let all = (round.count as f64 * 512.0).max(seen.entries);
-        let visited = tables / (round.count as f64).max(1.0);
-        let like = |table: &&Table| table.visits > 0 && self.is_plain(table);
-        let mut plain = Sums::default();
-        if visited < 0.9 {
-            let plains = lower.values().filter(like);
-            plains.flat_map(|table| &table.segments).for_each(|segment| plain.add(segment));
+        if tables >= 0.9 * (round.count as f64) {
+            plain = Sums::default();
         }
         let rest = if plain.entries > 0.0 { plain.rate / plain.entries } else { 0.0 };
         let rate = seen.rate + (all - seen.entries) * rest;
@@ -140,11 +122,6 @@ impl Tally {
         self.total
     }
 
-    /// Whether nothing hot was found in a table.
-    fn is_plain(&self, table: &Table) -> bool {
-        self.bar.is_none_or(|bar| table.segments.iter().all(|segment| segment.mean < bar))
-    }
-
     /// Accesses a second of an entry of 2 MiB in the mean; 0 while unknown.
     pub(super) fn mean_rate(&self) -> f32 {
         self.mean as f32
@@ -175,7 +152,8 @@ impl Tally {
         let bar = self.page_bar();
         leaves.segments.iter().any(|segment| {
             let [low, high] = segment.core;
-            high >= bar && (low < bar || high - low > DOUBT) && high - low > 1.5
+            let vague = segment.high - segment.low > VAGUE_PAGES;
+            high >= bar && (low < bar && high - low > 1.5 || vague)
         })
     }
 
@@ -203,7 +181,8 @@ impl Tally {
 
     /// Rates of the hot segments of a table, such as are alike once, as low as they may be believed to be.
     pub(super) fn hot_rates(&self, table: &Table) -> Vec<f32> {
-        let hot = table.segments.iter().filter(|segment| self.is_hot(segment));
+        let bar = if table.level == Level::PTE { self.page_bar() } else { self.bar() };
+        let hot = table.segments.iter().filter(|segment| segment.core[0] >= bar);
         let step = |segment: &Segment| (segment.believed() / MUCH_ALIKE) as i32;
         let mut steps: Vec<i32> = hot.map(step).collect();
         steps.sort_unstable();
