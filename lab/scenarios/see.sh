@@ -77,7 +77,7 @@ slot() {
     echo "$1 $from $(now)" >>/out/slots.txt
 }
 if [ "$turns" != 0 ]; then
-    record telescope guided 36000 2>/dev/null
+    record rates bayes 36000 2>/dev/null
     sleep 3
     for _ in $(seq "$turns"); do
         slot with CONT

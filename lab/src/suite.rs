@@ -46,7 +46,7 @@ pub struct Case {
     pub pti: bool,
     /// Least recall of the recording against the truth.
     pub accuracy: Option<f64>,
-    /// Whether what guided and bounded report must be what they report of the exact machine.
+    /// Whether what `rates` and Telescope bounded report must be what they report of the exact machine.
     pub simulated: bool,
     /// Whether the checks of an instrumented machine must hold.
     pub machine: bool,
@@ -56,7 +56,7 @@ pub struct Case {
     pub reclaim: bool,
     /// Least precision and recall of the first of `compared` against the toucher's truth.
     pub compare: Option<f64>,
-    /// Instruments whose recordings are compared, as the scenario calls their directories; telescope guided and bounded
+    /// Instruments whose recordings are compared, as the scenario calls their directories; `rates` and Telescope bounded
     /// unless told.
     pub compared: Vec<String>,
 }
@@ -91,7 +91,7 @@ impl Case {
 
     fn compared(&self) -> Vec<String> {
         match self.compared.as_slice() {
-            [] => ["telescope-guided", "telescope-bounded"].map(String::from).to_vec(),
+            [] => ["rates-bayes", "telescope-bounded"].map(String::from).to_vec(),
             named => named.to_vec(),
         }
     }

@@ -12,7 +12,7 @@ use crate::{kernel_damon, units};
 #[derive(Clone, Debug, Args)]
 pub struct HowArgs {
     /// Technique to watch with
-    #[arg(long, value_name = "NAME", default_value = "telescope", value_parser = instruments())]
+    #[arg(long, value_name = "NAME", default_value = "rates", value_parser = instruments())]
     pub instrument: String,
 
     /// How the instrument goes about it.
@@ -23,7 +23,7 @@ pub struct HowArgs {
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = units::duration)]
     pub sampling: Duration,
 
-    /// Time over which hits are counted before regions merge and split
+    /// Time from one snapshot to the next
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = units::duration)]
     pub window: Duration,
 
@@ -31,23 +31,23 @@ pub struct HowArgs {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     pub update: Duration,
 
-    /// No region grows beyond the mapped bytes over this
+    /// For telescope and damon: no region grows beyond the mapped bytes over this
     ///
     /// [default: 10; 1000 for kernel-damon wide]
     #[arg(long, value_name = "N")]
     pub min_regions: Option<usize>,
 
-    /// Regions never split beyond this many
+    /// For telescope and damon: regions never split beyond this many
     ///
     /// [default: 1000; 20000 for kernel-damon wide]
     #[arg(long, value_name = "N")]
     pub max_regions: Option<usize>,
 
-    /// Most CPU time that watching may take, of one CPU; more memory then takes longer
+    /// For rates: most CPU time that watching may take, of one CPU; more memory then takes longer
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = units::share)]
     pub cpu: f64,
 
-    /// Never flush the target's translations: what TLBs hold then cannot be judged
+    /// For rates: never flush the target's translations; what TLBs hold then cannot be judged
     #[arg(long)]
     pub no_flush: bool,
 

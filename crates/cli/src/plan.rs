@@ -217,10 +217,20 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_the_papers() {
+    fn rates_within_a_hundredth_of_a_cpu_are_the_default() {
         let plan = plan("").unwrap();
         assert_eq!(plan.duration, None);
-        assert_eq!(plan.build_instrument().unwrap().name(), "telescope");
+        assert_eq!(plan.build_instrument().unwrap().name(), "rates");
+        for (name, value) in
+            [("sampling", "5ms"), ("window", "200ms"), ("cpu", "1%"), ("flush", "yes")]
+        {
+            assert_eq!(setting(&plan, name), value);
+        }
+    }
+
+    #[test]
+    fn telescope_s_defaults_are_the_papers() {
+        let plan = plan("--instrument telescope").unwrap();
         for (name, value) in [
             ("variant", "bounded"),
             ("sampling", "5ms"),
@@ -235,7 +245,7 @@ mod tests {
     #[test]
     fn flags_reach_the_instrument() {
         let plan = plan(
-            "--variant flexible --sampling 10ms --window 1s --seed 9 --max-regions 50 --annotate a=b=c",
+            "--instrument telescope --variant flexible --sampling 10ms --window 1s --seed 9 --max-regions 50 --annotate a=b=c",
         );
         let plan = plan.unwrap();
         for (name, value) in
@@ -248,8 +258,16 @@ mod tests {
 
     #[test]
     fn a_variant_of_another_instrument_is_refused() {
-        let text = plan("--instrument damon --variant guided").unwrap_err().to_string();
+        let text = plan("--instrument damon --variant bounded").unwrap_err().to_string();
         assert!(text.contains("choose one of fixed"), "{text}");
+    }
+
+    #[test]
+    fn a_service_that_names_a_removed_variant_is_told_what_to_do() {
+        for flags in ["--variant guided", "--instrument telescope --variant guided"] {
+            let text = plan(flags).unwrap_err().to_string();
+            assert!(text.contains("it was removed; use instrument rates"), "{text}");
+        }
     }
 
     #[test]
@@ -287,8 +305,8 @@ mod tests {
             ("--window 61min", "more than an hour"),
             ("--update 0s", "without pause"),
             ("--duration 100ms", "not one window of 200ms"),
-            ("--min-regions 0", "1 <= min <= max"),
-            ("--min-regions 10 --max-regions 9", "1 <= min <= max"),
+            ("--instrument telescope --min-regions 0", "1 <= min <= max"),
+            ("--instrument telescope --min-regions 10 --max-regions 9", "1 <= min <= max"),
         ] {
             let error = plan(flags).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage, "{flags}");

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use tierscope_core::{Error, ErrorKind, Instrument, Result};
+use tierscope_core::{Instrument, Result};
 use tierscope_instruments::registry::{self, Common};
 use tierscope_sim::config::{Period, Sampling};
 use tierscope_sim::experiment::{Experiment, Settings, Watcher};
 
-use crate::bench::contender::{ALL, Contender};
+use crate::bench::contender::{ALL, Contender, unknown};
 use crate::record::NEMO;
 
 /// An instrument to be built.
@@ -116,10 +116,8 @@ pub(crate) fn watches(experiment: &Experiment, wanted: &[String]) -> Result<Vec<
         }
         let listed = ALL.iter().find(|contender| contender.name == *name);
         listed.map(|contender| Watch::from(*contender)).ok_or_else(|| {
-            let names = mine.iter().map(|watch| watch.name.as_str());
-            let names: Vec<&str> = names.chain(ALL.iter().map(|known| known.name)).collect();
-            Error::new(ErrorKind::Usage, format!("no instrument is called {name}"))
-                .remedy(format!("choose from {}", names.join(", ")))
+            let names: Vec<&str> = mine.iter().map(|watch| watch.name.as_str()).collect();
+            unknown("instrument", name, &names)
         })
     };
     let mut picked: Vec<Watch> = Vec::new();

@@ -58,7 +58,7 @@ fn what_is_hot_is_recorded_and_reported() {
     let recording = Recording::open(dir.path()).unwrap();
     assert!(recording.is_ended());
     let meta = recording.meta();
-    assert_eq!((meta.instrument.as_str(), meta.target.as_str()), ("telescope", "toy[0]"));
+    assert_eq!((meta.instrument.as_str(), meta.target.as_str()), ("rates", "toy[0]"));
     assert_eq!(meta.settings["seed"], "7");
     assert_eq!(meta.annotations["tlb_flush_period"], "20ms");
     assert_eq!(meta.machine.kernel, "6.12.0-toy");

@@ -32,7 +32,7 @@ about = "4 MiB hot in 32 MiB on the slow tier, beside stores past the caches"
 source = "the test"
 time = "60ms"
 window = "20ms"
-instruments = ["guided"]
+instruments = ["rates"]
 
 [[instrument]]
 name = "sampler"
@@ -72,7 +72,7 @@ fn every_instrument_has_a_machine_a_recording_and_an_account() {
     let first = report(&[&file, "-o", out.to_str().unwrap()]);
     let runs = first["runs"].as_array().unwrap();
     let names: Vec<_> = runs.iter().map(|run| run["instrument"].as_str()).collect();
-    assert_eq!(names, [None, Some("guided"), Some("sampler")]);
+    assert_eq!(names, [None, Some("rates"), Some("sampler")]);
     for run in runs {
         assert_eq!(run["ended"], "deadline", "{run}");
         let account = &run["account"];
@@ -96,7 +96,7 @@ fn every_instrument_has_a_machine_a_recording_and_an_account() {
     assert!((runs[1]["slowdown"].as_f64().unwrap() - 1.0).abs() < 0.01, "{}", runs[1]);
     assert!(runs[1]["profiler_cpu"].as_f64() > Some(0.0));
     assert!(runs[2]["account"]["interrupt_seconds"].as_f64() > Some(0.0), "samples interrupt");
-    for name in ["guided", "sampler"] {
+    for name in ["rates", "sampler"] {
         let recording = out.join(name);
         let said = tierscope(&["report", "summary", recording.to_str().unwrap()]);
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
@@ -130,9 +130,9 @@ fn one_instrument_records_where_it_is_told_and_nobody_else_runs() {
 fn the_table_names_runs_and_tiers() {
     let dir = tempfile::tempdir().unwrap();
     let file = written(dir.path(), SMALL);
-    let output = tierscope(&["sim", "run", &file, "--instrument", "guided"]);
+    let output = tierscope(&["sim", "run", &file, "--instrument", "rates"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    for word in ["(nobody watches)", "guided", "optane", "slowdown", "exact"] {
+    for word in ["(nobody watches)", "rates", "optane", "slowdown", "exact"] {
         assert!(text.contains(word), "{word}: {text}");
     }
 }
@@ -151,7 +151,7 @@ fn experiments_are_checked_before_anything_runs() {
     let cases = [
         ("time =", "tiem =", "small.toml:5:1: unknown field `tiem`"),
         ("time = \"60ms\"", "time = \"6ms\"", "small.toml:5:8: it does not hold a window"),
-        ("[\"guided\"]", "[\"gilded\"]", "small.toml:7:16: no contender is called gilded"),
+        ("[\"rates\"]", "[\"gilded\"]", "small.toml:7:16: no contender is called gilded"),
         ("instrument = \"pebs\"", "instrument = \"bebs\"", "no instrument is called bebs"),
         ("name = \"optane\"", "name = \"tape\"", "small.toml:19:8: xeon-gold-6238m has no tier"),
         ("space=32MiB", "space=320MiB", "small.toml:22:1: process store does not fit"),
@@ -178,7 +178,7 @@ fn ctrl_c_keeps_what_was_measured() {
     let file = written(dir.path(), &SMALL.replace("\"60ms\"", "\"10000s\""));
     let out = dir.path().join("out");
     let child = Command::new(env!("CARGO_BIN_EXE_tierscope"))
-        .args(["sim", "run", &file, "--json", "--no-baseline", "--instrument", "guided", "-o"])
+        .args(["sim", "run", &file, "--json", "--no-baseline", "--instrument", "rates", "-o"])
         .arg(&out)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -131,7 +131,7 @@ fn what_makes_no_sense_is_told_before_anything_runs() {
     let file = written(dir.path(), SMALL);
     let tier = |more: &[&str], code| refused(&[&["sim", "tier", &file], more].concat(), code);
     assert!(tier(&["--policy", "multiclock"], 2).contains("no policy is called `multiclock`"));
-    assert!(tier(&["--policy", "multi_clock@guided"], 2).contains("leave @guided out"));
+    assert!(tier(&["--policy", "multi_clock@rates"], 2).contains("leave @rates out"));
     assert!(tier(&["--policy", "hot_region@demon"], 2).contains("no instrument is called demon"));
     assert!(tier(&["--policy", "multi_clock:scan=x"], 2).contains("column"));
     assert!(tier(&["--warm-up", "3s"], 2).contains("nothing is left to measure"));
@@ -176,7 +176,7 @@ fn ctrl_c_keeps_what_was_measured() {
     assert_eq!(report["outcomes"][0]["ended"], "stopped");
 }
 
-// What guided recorded of the slow tier's hot set brings just that over, whatever the fast tier's size; what
+// What `rates` recorded of the slow tier's hot set brings just that over, whatever the fast tier's size; what
 // needs more than regions is refused by name.
 #[test]
 fn a_recording_feeds_policies_of_regions_and_refuses_others() {
@@ -185,7 +185,7 @@ fn a_recording_feeds_policies_of_regions_and_refuses_others() {
     let out = dir.path().join("rec");
     let out = out.to_str().unwrap();
     let ran =
-        tierscope(&["sim", "run", &file, "--instrument", "guided", "--no-baseline", "-o", out]);
+        tierscope(&["sim", "run", &file, "--instrument", "rates", "--no-baseline", "-o", out]);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let report = json(&["whatif", out, "--fast", "2M,32M"]);
     let refused_names: Vec<_> = report["refused"].as_array().unwrap().iter().collect();
@@ -267,7 +267,7 @@ fn lists_are_tables_and_json() {
     let all = json(&["list", "policies"]);
     assert!(all.as_array().unwrap().iter().all(|p| p["source"].as_str() > Some("")));
     let all = json(&["list", "instruments"]);
-    assert!(all.as_array().unwrap().iter().any(|i| i["name"] == "telescope"));
+    assert!(all.as_array().unwrap().iter().any(|i| i["name"] == "rates"));
     let text = String::from_utf8(tierscope(&["list", "instruments"]).stdout).unwrap();
-    assert!(text.contains("grows with what is mapped") && text.contains("guided"));
+    assert!(text.contains("grows with what is mapped") && text.contains("bounded"));
 }

@@ -7,7 +7,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use serde_json::Value;
-use tierscope_core::{CONFIRMED, Rng, Target as _, Time};
+use tierscope_core::metrics::{HOT_FREQUENCY, hot};
+use tierscope_core::{Rng, Target as _, Time};
 use tierscope_hw::Machine as Hardware;
 use tierscope_record::Recording;
 use tierscope_sim::config::Costs;
@@ -154,7 +155,7 @@ fn recorded(path: &Path) {
     writer.finish(true).unwrap();
 }
 
-// Telescope on the simulated machine, and what it sees is what the trace holds: simulated time, no real one.
+// The default instrument on the simulated machine, and what it calls hot is what the trace holds: simulated time, no real one.
 #[test]
 fn instruments_run_on_a_trace() {
     let dir = tempfile::tempdir().unwrap();
@@ -181,11 +182,8 @@ fn instruments_run_on_a_trace() {
     assert_eq!(app.failed(), None);
     let recording = Recording::open(&output).unwrap();
     let snapshot = recording.snapshot(recording.commits().len() - 1).unwrap();
-    let regions = snapshot.regions.iter().filter(|region| region.range.space == space);
-    let hot: Vec<_> = regions
-        .filter(|region| region.hits > 0.0 && region.confidence >= CONFIRMED)
-        .map(|region| region.range)
-        .collect();
+    let hot = hot(&snapshot, HOT_FREQUENCY);
+    let hot: Vec<_> = hot.as_slice().iter().filter(|range| range.space == space).collect();
     // The area begins where the machine put it, which is a multiple of 2 MiB here.
     let mapped = machine.mappings(std::time::Duration::ZERO).unwrap();
     let base = mapped.mappings[0].range.start;

@@ -6,7 +6,6 @@
 mod areas;
 mod checks;
 pub mod damon;
-pub mod guided;
 pub mod hint_fault;
 pub mod metronome;
 pub mod nemo;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Instrument, PAGE_SIZE, Result};
 
-use crate::{damon, guided, hint_fault, nemo, pebs, rates, scan, telescope};
+use crate::{damon, hint_fault, nemo, pebs, rates, scan, telescope};
 
 /// What looking costs, in orders of magnitude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,11 @@ pub struct Common {
 
 const ACCESS_BITS: &str = "access bits";
 
+/// A variant of Telescope that there was until `rates`: services and configurations still name it.
+pub const GONE: &str = "guided";
+/// What to do about it.
+pub const INSTEAD: &str = "use instrument rates, without a variant";
+
 static ENTRIES: &[Entry] = &[
     Entry {
         name: "rates",
@@ -95,11 +100,6 @@ static ENTRIES: &[Entry] = &[
             Variant {
                 name: "flexible",
                 about: "an entry may reach beyond its region by a quarter",
-                cost: CostClass::Bounded,
-            },
-            Variant {
-                name: "guided",
-                about: "upper levels say where to look closer, leaves say what is hot",
                 cost: CostClass::Bounded,
             },
         ],
@@ -215,7 +215,11 @@ pub fn make(name: &str, variant: Option<&str>, common: &Common) -> Result<Box<dy
     let variant = variant.unwrap_or(entry.variants[0].name);
     if !entry.variants.iter().any(|known| known.name == variant) {
         let names = entry.variants.iter().map(|known| known.name);
-        return Err(unknown(&format!("variant of {name}"), variant, names));
+        let error = unknown(&format!("variant of {name}"), variant, names);
+        return Err(match (name, variant) {
+            ("telescope" | "rates", GONE) => error.cause("it was removed").remedy(INSTEAD),
+            _ => error,
+        });
     }
     (entry.make)(variant, common)
 }
@@ -235,7 +239,6 @@ fn set<T: Clone>(field: &mut T, given: &Option<T>) {
 
 fn make_telescope(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
     let variant = match variant {
-        "guided" => return make_guided(common),
         "flexible" => telescope::Variant::Flexible,
         _ => telescope::Variant::Bounded,
     };
@@ -258,14 +261,6 @@ fn make_rates(_: &str, common: &Common) -> Result<Box<dyn Instrument>> {
     set(&mut config.cpu, &common.cpu);
     set(&mut config.flush, &common.flush);
     Ok(Box::new(rates::Rates::new(config)?))
-}
-
-fn make_guided(common: &Common) -> Result<Box<dyn Instrument>> {
-    let mut config = guided::Config::default();
-    set(&mut config.sampling, &common.sampling);
-    set(&mut config.window, &common.window);
-    set(&mut config.update, &common.update);
-    Ok(Box::new(guided::Guided::new(config)?))
 }
 
 fn make_damon(variant: &str, common: &Common) -> Result<Box<dyn Instrument>> {
@@ -379,6 +374,12 @@ mod tests {
             error,
             "no variant of damon is called bounded; choose one of fixed, tuned, narrow"
         );
+        for name in ["telescope", "rates"] {
+            assert_eq!(
+                refused(name, Some(GONE)),
+                format!("no variant of {name} is called guided: it was removed; {INSTEAD}")
+            );
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ const HOT_SETS: [(&str, &str); 2] = [
 
 /// The scenario's instruments.
 const INSTRUMENTS: [&str; 6] = [
-    "telescope-guided",
+    "rates-bayes",
     "telescope-bounded",
     "telescope-flexible",
     "damon-fixed",
@@ -31,8 +31,8 @@ const INSTRUMENTS: [&str; 6] = [
     "kernel-damon-fixed",
 ];
 
-/// What guided reaches where the emulated machine's TLBs are flushed.
-const GUIDED: Bar = Bar::Least(0.9);
+/// What `rates` reaches where the emulated machine's TLBs are flushed.
+const OURS: Bar = Bar::Least(0.9);
 
 /// Rows of both hot sets, with the flusher and without.
 pub(super) fn referee(desk: &Desk<'_>) -> Result<Vec<Row>> {
@@ -75,7 +75,7 @@ fn rows_of(hot_set: &str, out: &Path, command: &str) -> Result<Vec<Row>> {
             // Code and stacks are touched too; what the question is about is the workload's memory.
             let recall = Accuracy::of(&reported, &touched.intersect(&areas)).recall();
             let bar = match (flusher, instrument) {
-                ("on", "telescope-guided") => GUIDED,
+                ("on", "rates-bayes") => OURS,
                 _ => Bar::None,
             };
             for (what, share) in [("precision", precision), ("recall", recall)] {

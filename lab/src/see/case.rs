@@ -1,7 +1,10 @@
 //! The cases, and the bars that issue and papers set for them.
 
+/// Our own instrument.
+pub(super) const OURS: &str = "rates:bayes";
+
 /// Everybody, in turn. `damon:tuned` is the auto-tuned DAMON on a kernel whose own cannot tune.
-const EVERYBODY: &str = "telescope:guided telescope:bounded telescope:flexible damon:fixed \
+const EVERYBODY: &str = "rates:bayes telescope:bounded telescope:flexible damon:fixed \
      damon:tuned scan:plain kernel-damon:fixed kernel-damon:wide kernel-damon:tuned";
 
 /// Precision and recall to reach, and in how many seconds from attach or from a change.
@@ -23,15 +26,15 @@ pub(super) struct Case {
     /// Seconds for all phases once; 0 without phases.
     pub(super) pass: u32,
     instruments: &'static str,
-    /// What telescope guided is to reach.
-    pub(super) guided: Option<Reach>,
+    /// What our own instrument, `rates`, is to reach.
+    pub(super) ours: Option<Reach>,
     /// What telescope bounded and flexible are to reach: the article's.
     pub(super) article: Option<Reach>,
-    /// Guided's profiler CPU over that of the kernel's DAMON at its default settings.
+    /// The profiler CPU of `rates` over that of the kernel's DAMON at its default settings.
     pub(super) cpu_ratio: Option<f64>,
-    /// Most memory of a telescope, in MB.
+    /// Most memory of `rates` and of a telescope, in MB.
     pub(super) memory_bar: Option<f64>,
-    /// Pairs for guided's slowdown, of [`super::rows::TURNS`] slots each with and as many without.
+    /// Pairs for the slowdown by `rates`, of [`super::rows::TURNS`] slots each with and as many without.
     pub(super) pairs: u32,
     /// Seconds between two looks at the recorder's memory.
     pub(super) look: u32,
@@ -48,7 +51,7 @@ const PLAIN: Case = Case {
     seconds: 20,
     pass: 0,
     instruments: EVERYBODY,
-    guided: None,
+    ours: None,
     article: None,
     cpu_ratio: Some(2.0),
     memory_bar: None,
@@ -81,7 +84,7 @@ pub(super) const CASES: &[Case] = &[
         name: "contiguous-1tb",
         workload: "contiguous:space=1TiB,hot=10GiB,at=512337MiB",
         memory_mb: TERABYTE_MB,
-        guided: WITHIN_A_SECOND,
+        ours: WITHIN_A_SECOND,
         article: THE_ARTICLES,
         cpu_ratio: Some(1.0),
         pairs: 24,
@@ -91,7 +94,7 @@ pub(super) const CASES: &[Case] = &[
         name: "needle-5mb-1tb",
         workload: "needle:space=1TiB,hot=5MiB",
         memory_mb: TERABYTE_MB,
-        guided: Some(Reach { share: 0.9, seconds: 2.0 }),
+        ours: Some(Reach { share: 0.9, seconds: 2.0 }),
         ..PLAIN
     },
     Case {
@@ -105,7 +108,7 @@ pub(super) const CASES: &[Case] = &[
         workload: "scattered:space=1TiB,ranges=10000,range=2MiB",
         memory_mb: TERABYTE_MB,
         seconds: 30,
-        guided: Some(Reach { share: 0.9, seconds: 10.0 }),
+        ours: Some(Reach { share: 0.9, seconds: 10.0 }),
         ..PLAIN
     },
     Case {
@@ -113,7 +116,7 @@ pub(super) const CASES: &[Case] = &[
         workload: "stairs:space=5TiB,hot=10GiB,steps=5,every=4s",
         memory_mb: FIVE_TERABYTES_MB,
         pass: 20,
-        guided: WITHIN_A_SECOND,
+        ours: WITHIN_A_SECOND,
         cpu_ratio: Some(1.0),
         memory_bar: Some(100.0),
         ..PLAIN
@@ -122,7 +125,7 @@ pub(super) const CASES: &[Case] = &[
         name: "contiguous-5tb",
         workload: "contiguous:space=5TiB,hot=10GiB,at=2560337MiB",
         memory_mb: FIVE_TERABYTES_MB,
-        guided: WITHIN_A_SECOND,
+        ours: WITHIN_A_SECOND,
         article: THE_ARTICLES,
         cpu_ratio: Some(1.0),
         memory_bar: Some(100.0),
@@ -142,7 +145,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "equal-cpu-noisy-10-1tb",
         workload: "contiguous:space=1TiB,hot=10GiB,at=512337MiB,share=0.9",
-        instruments: "rates:bayes",
+        instruments: OURS,
         cpu: "17%",
         ..NOISY
     },
@@ -151,7 +154,7 @@ pub(super) const CASES: &[Case] = &[
         workload: "contiguous:space=5TiB,hot=10GiB,at=2560337MiB",
         memory_mb: FIVE_TERABYTES_MB,
         seconds: 3600,
-        instruments: "telescope:guided",
+        instruments: OURS,
         cpu_ratio: None,
         memory_bar: Some(100.0),
         look: 60,
@@ -176,7 +179,7 @@ impl Case {
     /// What an instrument is to reach here.
     pub(super) fn reach(&self, instrument: &str) -> Option<Reach> {
         match instrument {
-            "telescope:guided" => self.guided,
+            OURS => self.ours,
             "telescope:bounded" | "telescope:flexible" => self.article,
             _ => None,
         }
@@ -209,8 +212,8 @@ mod tests {
     #[test]
     fn bars_are_the_issues() {
         let case = |name| CASES.iter().find(|case| case.name == name).unwrap();
-        let guided = case("scattered-1tb").reach("telescope:guided").unwrap();
-        assert_eq!((guided.share, guided.seconds), (0.9, 10.0));
+        let ours = case("scattered-1tb").reach(OURS).unwrap();
+        assert_eq!((ours.share, ours.seconds), (0.9, 10.0));
         assert!(case("contiguous-5tb").reach("kernel-damon:fixed").is_none());
         assert_eq!(case("stairs-5tb").cpu_ratio, Some(1.0));
     }

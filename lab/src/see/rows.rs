@@ -7,7 +7,7 @@ use tierscope_core::Time;
 use tierscope_core::metrics::Slowdown;
 use tierscope_workloads::truth_dir::TruthDir;
 
-use super::case::Case;
+use super::case::{Case, OURS};
 use super::figures::{Comparison, compare};
 use super::row;
 use crate::bench::{Bar, Row, Table};
@@ -28,7 +28,7 @@ pub(super) fn begin(case: &Case, instrument: &str) -> String {
 }
 
 pub(super) fn slowdown_name(case: &Case) -> String {
-    format!("{}, slowdown by telescope guided", case.name)
+    format!("{}, slowdown by rates bayes", case.name)
 }
 
 fn cpu_name(case: &Case, instrument: &str) -> String {
@@ -129,7 +129,7 @@ fn memory(
         return Err(Error::new(Kind::Job, path.display().to_string(), "nobody looked"));
     };
     let bar = match case.memory_bar {
-        Some(most) if instrument.starts_with("telescope") => Bar::Most(most),
+        Some(most) if instrument == OURS || instrument.starts_with("telescope") => Bar::Most(most),
         _ => Bar::None,
     };
     let mut rows =
@@ -143,13 +143,13 @@ fn memory(
     Ok(rows)
 }
 
-/// Guided's CPU over that of the kernel's DAMON, once both are known.
+/// The CPU of `rates` over that of the kernel's DAMON, once both are known.
 pub(super) fn ratio(case: &Case, table: &Table) -> Option<Row> {
-    let name = format!("{}, profiler CPU: telescope guided over kernel-damon fixed", case.name);
+    let name = format!("{}, profiler CPU: rates bayes over kernel-damon fixed", case.name);
     let cpu = |instrument| table.value(&cpu_name(case, instrument));
-    let (guided, kernel) = (cpu("telescope:guided")?, cpu("kernel-damon:fixed")?);
+    let (ours, kernel) = (cpu(OURS)?, cpu("kernel-damon:fixed")?);
     let bar = Bar::Most(case.cpu_ratio?);
-    (!table.begins(&name) && kernel > 0.0).then(|| row(case, name, guided / kernel, "times", bar))
+    (!table.begins(&name) && kernel > 0.0).then(|| row(case, name, ours / kernel, "times", bar))
 }
 
 /// Slots with and slots without, in turns, that make one pair of the slowdown's. The rate of a single

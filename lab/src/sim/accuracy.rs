@@ -82,16 +82,16 @@ fn best_recall(outcome: &Value) -> f64 {
     })
 }
 
-/// Rows of a scenario whose names begin with `accuracy: NAME`; `guided`: the least precision and
-/// recall.
-fn accuracy(name: &str, scenario: &str, guided: f64) -> Result<Vec<Row>> {
+/// Rows of a scenario whose names begin with `accuracy: NAME`; `ours`: the least precision and
+/// recall of `rates`.
+fn accuracy(name: &str, scenario: &str, ours: f64) -> Result<Vec<Row>> {
     let (report, command) = reports(&[scenario])?;
     let mut rows = Vec::new();
     let mut add = |who: &str, what: &str, value: f64, unit: &str, bar: Bar| {
         let name = format!("accuracy: {name} at 5 TiB, {who}, {what}");
         rows.push(row(name, value, unit, bar, &command));
     };
-    for (who, least) in [("guided", guided), ("bounded", 0.9), ("flexible", 0.9)] {
+    for (who, least) in [("rates", ours), ("bounded", 0.9), ("flexible", 0.9)] {
         let outcome = outcome(&report, who)?;
         let (precision, recall) = quoted(outcome);
         add(who, "precision", precision, "share", Bar::Least(least));

@@ -57,7 +57,7 @@ const fn instrument(recorded: &'static str, simulated: &'static str, intervals: 
 }
 
 static INSTRUMENTS: [Instrument; 5] = [
-    instrument("telescope:guided", "guided", 2.0),
+    instrument("rates:bayes", "rates", 1.0),
     instrument("telescope:bounded", "bounded", 1.0),
     instrument("telescope:flexible", "flexible", 1.0),
     instrument("damon:fixed", "damon-moderate", 1.0),
@@ -179,7 +179,7 @@ fn boot(case: &Case, seed: u32, tree: &Tree) -> Result<PathBuf> {
     Ok(done.out)
 }
 
-/// What the case of `make test` holds: precision and recall of guided and bounded agree with a
+/// What the case of `make test` holds: precision and recall of `rates` and bounded agree with a
 /// simulated run's, in the directory that the scenario `see` left. Regions are told only: beside other
 /// work the emulated machine is kept waiting, and their number spreads from ten to hundreds.
 ///
@@ -641,7 +641,7 @@ mod tests {
             runs: 1,
         };
         let scenario = scenario(&case, 4).unwrap();
-        let text = description("x-guided-2", INSTRUMENTS[0], &run(), 2, "w.toml");
+        let text = description("x-rates-2", INSTRUMENTS[0], &run(), 2, "w.toml");
         for line in [
             "workload = \"w.toml\"",
             "time = \"2950ms\"",
@@ -649,7 +649,7 @@ mod tests {
             "sampling = \"3125us\"",
             "flush = \"5000us\"",
             "seed = 2",
-            "name = \"guided\"\ninstrument = \"telescope\"\nvariant = \"guided\"",
+            "name = \"rates\"\ninstrument = \"rates\"\nvariant = \"bayes\"",
         ] {
             assert!(text.contains(line), "{line} is not in {text}");
         }

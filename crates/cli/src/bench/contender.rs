@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_instruments::registry::Common;
+use tierscope_instruments::registry::{self, Common};
 
 use crate::record::NEMO;
 
@@ -35,9 +35,8 @@ const fn sampled(name: &'static str, variant: &'static str, samples: u64) -> Con
 
 /// All of them, in the order of tables. Moderate and aggressive are the article's: DAMON looks every
 /// 5 or 1 ms, PEBS samples at 5 or 10 kHz.
-pub(crate) const ALL: [Contender; 14] = [
+pub(crate) const ALL: [Contender; 13] = [
     looking("rates", "rates", "bayes", 5),
-    looking("guided", "telescope", "guided", 5),
     looking("bounded", "telescope", "bounded", 5),
     looking("flexible", "telescope", "flexible", 5),
     looking("damon-moderate", "damon", "fixed", 5),
@@ -58,17 +57,24 @@ pub(crate) fn usual() -> impl Iterator<Item = Contender> {
     ALL.into_iter().filter(|contender| contender.instrument != NEMO)
 }
 
+/// Nobody has that name: not among all contenders, nor among `more`.
+pub(crate) fn unknown(kind: &str, name: &str, more: &[&str]) -> Error {
+    let error = Error::new(ErrorKind::Usage, format!("no {kind} is called {name}"));
+    if name == registry::GONE {
+        return error.cause("it was removed").remedy("use rates");
+    }
+    let names = more.iter().copied().chain(ALL.iter().map(|known| known.name));
+    error.remedy(format!("choose from {}", names.collect::<Vec<_>>().join(", ")))
+}
+
 impl Contender {
     /// The contender of that name.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`], with the names that there are.
     pub fn named(name: &str) -> Result<Contender> {
-        ALL.into_iter().find(|known| known.name == name).ok_or_else(|| {
-            let names: Vec<&str> = ALL.iter().map(|known| known.name).collect();
-            Error::new(ErrorKind::Usage, format!("no contender is called {name}"))
-                .remedy(format!("choose from {}", names.join(", ")))
-        })
+        let known = ALL.into_iter().find(|known| known.name == name);
+        known.ok_or_else(|| unknown("contender", name, &[]))
     }
 
     /// Name and variant of the instrument, and its settings.
@@ -81,7 +87,6 @@ impl Contender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_instruments::registry;
 
     #[test]
     fn every_contender_can_be_made_and_every_variant_has_one() {
@@ -92,6 +97,8 @@ mod tests {
             assert_eq!(Contender::named(contender.name), Ok(contender));
         }
         let error = Contender::named("demon").unwrap_err().to_string();
-        assert!(error.contains("choose from rates, guided"), "{error}");
+        assert!(error.contains("choose from rates, bounded"), "{error}");
+        let error = Contender::named(registry::GONE).unwrap_err().to_string();
+        assert_eq!(error, "no contender is called guided: it was removed; use rates");
     }
 }

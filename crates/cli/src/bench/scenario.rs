@@ -135,12 +135,12 @@ mod tests {
     fn all_contenders_run_where_none_is_named() {
         let scenario = |text: &str| Scenario::parse("s.toml", text);
         assert_eq!(scenario(TEXT).unwrap().contenders.len(), usual().count());
-        let some = TEXT.replace("time", "instruments = [\"scan\", \"guided\"]\ntime");
+        let some = TEXT.replace("time", "instruments = [\"scan\", \"rates\"]\ntime");
         let names: Vec<String> =
             scenario(&some).unwrap().contenders.into_iter().map(|watch| watch.name).collect();
-        assert_eq!(names, ["scan", "guided"]);
-        let wrong = TEXT.replace("time", "instruments = [\"guided\", \"demon\"]\ntime");
+        assert_eq!(names, ["scan", "rates"]);
+        let wrong = TEXT.replace("time", "instruments = [\"rates\", \"demon\"]\ntime");
         let error = scenario(&wrong).unwrap_err().to_string();
-        assert!(error.starts_with("s.toml:4:26: no contender is called demon"), "{error}");
+        assert!(error.starts_with("s.toml:4:25: no contender is called demon"), "{error}");
     }
 }

@@ -150,7 +150,7 @@ mod tests {
         assert_eq!((plan.limits.bytes_per_second, plan.limits.stalled), (64 << 20, 0.1));
         assert!(plan.limits.dry_run && plan.wants_bits() && !plan.wants_regions());
         let guided = made("-p 1 --guided").unwrap();
-        assert!(guided.wants_regions() && guided.watch.variant.as_deref() == Some("guided"));
+        assert!(guided.wants_regions() && guided.make_instrument().unwrap().name() == "rates");
         assert!(made("-p 1 --policy cold-regions:cold=5s").unwrap().wants_regions());
     }
 

@@ -133,11 +133,11 @@ mod tests {
 
     #[test]
     fn inside_then_direction_then_neither() {
-        let outcomes = [outcome("guided", 0.01), outcome("scan", 0.1)];
+        let outcomes = [outcome("rates", 0.01), outcome("scan", 0.1)];
         let claim = |figure, most, below: &str| Claim {
             paper: String::new(),
             says: String::new(),
-            contender: "guided".into(),
+            contender: "rates".into(),
             figure,
             least: None,
             most: Some(most),
@@ -149,7 +149,7 @@ mod tests {
         let of = |claim: Claim| judged(&claim, &outcomes).verdict;
         assert_eq!(of(claim(Figure::ProfilerCpu, 0.02, "scan")), Verdict::Reproduced);
         assert_eq!(of(claim(Figure::ProfilerCpu, 0.005, "scan")), Verdict::DirectionOnly);
-        assert_eq!(of(claim(Figure::ProfilerCpu, 0.005, "guided")), Verdict::NotReproduced);
+        assert_eq!(of(claim(Figure::ProfilerCpu, 0.005, "rates")), Verdict::NotReproduced);
         assert_eq!(of(claim(Figure::Recall, 0.005, "scan")), Verdict::NotTestable);
         let ratio =
             Claim { to: Some("scan".into()), ..claim(Figure::ProfilerCpuRatio, 0.2, "scan") };

@@ -40,7 +40,7 @@ pub struct TierArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// How to see what is hot, for a policy that works on regions; telescope guided unless said otherwise.
+    /// How to see what is hot, for a policy that works on regions.
     #[command(flatten)]
     pub how: HowArgs,
 

@@ -2,8 +2,8 @@
 //!
 //! ```toml
 //! policy = "hot_region:share=0.25"
-//! instrument = "telescope"        # for policies that work on regions
-//! variant = "guided"
+//! instrument = "rates"            # for policies that work on regions
+//! variant = "bayes"
 //!
 //! [tiers]                         # left out: what the kernel says
 //! nodes = [[0], [1]]              # fastest first

@@ -95,14 +95,10 @@ impl TierPlan {
         policy: String,
         limits: Limits,
         (pid, children, cgroup): Target,
-        (mut how, output, duration): Watching,
+        (how, output, duration): Watching,
         line: String,
     ) -> Result<Self> {
         let entry = entry(&policy)?;
-        if how.instrument == "telescope" && how.variant.is_none() {
-            // Upper levels alone would move what nobody touches.
-            how.variant = Some("guided".into());
-        }
         if let Some(output) = &output {
             check_output(output)?;
         }
@@ -238,9 +234,10 @@ mod tests {
     }
 
     #[test]
-    fn regions_come_from_guided_unless_said_otherwise() {
+    fn regions_come_from_rates_unless_said_otherwise() {
         let regions = plan("-p 1 --policy hot_region").unwrap();
-        assert_eq!(regions.watch.variant.as_deref(), Some("guided"));
+        assert_eq!((&*regions.watch.instrument, &regions.watch.variant), ("rates", &None));
+        assert_eq!(regions.make_instrument().unwrap().name(), "rates");
         assert!(regions.wants_regions() && regions.wants_bits() && !regions.wants_samples());
         let other = plan("-p 1 --policy hot_region --instrument pebs").unwrap();
         assert!(other.watch.variant.is_none() && other.wants_samples() && !other.wants_bits());
@@ -272,6 +269,7 @@ mod tests {
             ("-p 1 --policy poem", ErrorKind::Usage, "poem"),
             ("-p 1 --policy hot_region:share=2", ErrorKind::Usage, "share"),
             ("-p 1 --policy hot_region --variant loose", ErrorKind::Usage, "loose"),
+            ("-p 1 --policy hot_region --variant guided", ErrorKind::Usage, "use instrument rates"),
             ("-p 1 --policy static --config /no/such/file", ErrorKind::Usage, "/no/such/file"),
             ("-p 1 --policy autonuma", ErrorKind::Missing, "hint faults"),
             ("-p 1 --policy static --duration 1ms", ErrorKind::Usage, "not one window"),
@@ -283,6 +281,18 @@ mod tests {
             );
         }
         assert!(plan("--check --policy static").is_ok());
+    }
+
+    #[test]
+    fn a_file_that_names_a_removed_variant_is_told_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tier.toml");
+        for text in ["variant = \"guided\"\n", "instrument = \"telescope\"\nvariant = \"guided\"\n"]
+        {
+            std::fs::write(&path, format!("policy = \"hot_region\"\n{text}")).unwrap();
+            let (kind, said) = refused(&format!("-p 1 --config {}", path.display()));
+            assert!(kind == ErrorKind::Usage && said.contains("use instrument rates"), "{said}");
+        }
     }
 
     #[test]

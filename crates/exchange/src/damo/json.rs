@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use tierscope_core::{CpuTime, Error, Level, Result};
+use tierscope_core::{CpuTime, Error, Level, Rate, Result};
 use tierscope_record::Meta;
 
 use crate::place::{Place, malformed, unreadable};
@@ -247,6 +247,10 @@ struct OurRegion {
     samples: u32,
     level: Option<u8>,
     confidence: f32,
+    /// Lower bound, estimate, upper bound.
+    rate: Option<[f32; 3]>,
+    #[serde(default)]
+    unknown: bool,
 }
 
 /// Greatest number of hits that 32-bit floating point counts exactly.
@@ -281,8 +285,19 @@ impl Region {
             told.confidence = ours.confidence;
             let level = |number| Level::new(number).ok_or(format!("page-table level {number}"));
             told.level = ours.level.map(level).transpose()?;
+            told.rate = ours.rate.map(rate).transpose()?;
+            told.unknown = ours.unknown;
         }
         Ok(told)
+    }
+}
+
+/// Lower bound, estimate and upper bound of a rate.
+fn rate([low, mean, high]: [f32; 3]) -> Result<Rate, String> {
+    let possible = |rate: f32| rate.is_finite() && rate >= 0.0;
+    match possible(low) && possible(mean) && possible(high) && low <= high {
+        true => Ok(Rate { low, mean, high }),
+        false => Err(format!("a rate of {mean} between {low} and {high}")),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! damo keeps one record a target, a recording one window for all: the first space is written as the
 //! windows come, the others wait in a scratch file. What damo has no word for (fractional counts,
-//! looks at a region, level, confidence, CPU time) stands under keys `tierscope`, which damo passes over
+//! looks at a region, level, confidence, rates, what is unknown, CPU time) stands under keys `tierscope`, which damo passes over
 //! and our import reads.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::io::{self, SeekFrom, Write};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde_json::json;
-use tierscope_core::{Region, SpaceId};
+use tierscope_core::{Rate, Region, SpaceId};
 use tierscope_record::{Commit, Recording};
 
 use crate::spool::Scratch;
@@ -231,14 +231,20 @@ fn push_region(row: &Commit, region: &Region, nominal: f64, text: &mut Vec<u8>) 
     let damo_says_it_all = region.hits == accesses as f32
         && region.samples == row.samples
         && region.level.is_none()
-        && region.confidence == 1.0;
+        && region.confidence == 1.0
+        && region.rate.is_none()
+        && !region.unknown;
     if !damo_says_it_all {
         let level = region.level.map_or("null".into(), |level| level.number().to_string());
         write!(
             text,
-            ", \"tierscope\": {{\"hits\": {}, \"samples\": {}, \"level\": {level}, \"confidence\": {}}}",
+            ", \"tierscope\": {{\"hits\": {}, \"samples\": {}, \"level\": {level}, \"confidence\": {}",
             region.hits, region.samples, region.confidence
         )?;
+        if let Some(Rate { low, mean, high }) = region.rate {
+            write!(text, ", \"rate\": [{low}, {mean}, {high}]")?;
+        }
+        text.extend_from_slice(if region.unknown { b", \"unknown\": true}" } else { b"}" });
     }
     text.push(b'}');
     Ok(())

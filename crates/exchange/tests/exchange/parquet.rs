@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, UInt8Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, RecordBatch};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
-use tierscope_core::{Level, Range, Region, SpaceId};
+use tierscope_core::{Level, Range, Rate, Region, SpaceId};
 use tierscope_exchange::parquet::write;
 use tierscope_record::{Recording, Table};
 
@@ -48,8 +48,12 @@ fn regions(recording: &Recording) -> BTreeMap<u64, Vec<Region>> {
                     .unwrap()
                     .and_then(Level::new),
                 confidence: real("confidence", row),
-                rate: None,
-                unknown: false,
+                rate: column("rate_mean").is_valid(row).then(|| Rate {
+                    low: real("rate_low", row),
+                    mean: real("rate_mean", row),
+                    high: real("rate_high", row),
+                }),
+                unknown: column("unknown").as_boolean().value(row),
             });
         }
     }

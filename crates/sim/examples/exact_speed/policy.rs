@@ -1,6 +1,6 @@
 //! What an instrument and a policy add to the time that a simulation takes.
 //!
-//! The instrument is guided Telescope. The policy is the simplest that moves pages: whatever was hot in
+//! The instrument is `rates`. The policy is the simplest that moves pages: whatever was hot in
 //! the last window goes to the fastest tier, so many bytes a window.
 
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn machine(workload: &Workload, bytes: u64) -> Result<Machine> {
 /// Percent of the host's CPU time for an access that telemetry and policy add.
 pub(crate) fn overhead(workload: &Workload, bytes: u64) -> Result<f64> {
     let (mut plain, mut tiered) = (machine(workload, bytes)?, machine(workload, bytes)?);
-    let mut guided = make("telescope", Some("guided"), &Common::default())?;
+    let mut rates = make("rates", None, &Common::default())?;
     let (mut policy, mut mover) = (Promote::default(), tiered.mover());
     let mut spent = [Duration::ZERO; 2];
     let mut until = Time(0);
@@ -101,7 +101,7 @@ pub(crate) fn overhead(workload: &Workload, bytes: u64) -> Result<f64> {
         }
         let between = cpu_time();
         let course = Course::until(until);
-        tier(&mut tiered, &mut *guided, &mut policy, &mut mover, BUDGET, &course, &mut Nobody)?;
+        tier(&mut tiered, &mut *rates, &mut policy, &mut mover, BUDGET, &course, &mut Nobody)?;
         spent[0] += between - began;
         spent[1] += cpu_time() - between;
     }

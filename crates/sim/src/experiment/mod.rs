@@ -9,8 +9,8 @@
 //! time = "10s"
 //! window = "200ms"              # from one snapshot to the next; 200ms unless told
 //! seed = 1                      # 1 unless told
-//! instruments = ["guided"]      # by the names of `bench accuracy`
-//! policies = ["static", "hot_region:round=1GiB@guided"]   # `sim tier`: NAME:key=value,…@INSTRUMENT
+//! instruments = ["rates"]       # by the names of `bench accuracy`
+//! policies = ["static", "hot_region:round=1GiB@rates"]   # `sim tier`: NAME:key=value,…@INSTRUMENT
 //! warm-up = "2s"                # `sim tier` measures from then on
 //!
 //! [[instrument]]                # or with settings of one's own
@@ -339,7 +339,7 @@ source = "b"
 time = "2s"
 window = "100ms"
 seed = 7
-instruments = ["guided"]
+instruments = ["rates"]
 
 [[instrument]]
 name = "fast"
@@ -414,7 +414,7 @@ every = 100
         assert_eq!(second.placement, Placement::Interleave(vec![Tier(1), Tier(0)]));
         assert_eq!((second.overlap, second.uncached_tables), (Some(1), true));
         assert!(second.non_temporal && !second.populate && !second.repeats);
-        assert_eq!((watchers[0].name.as_str(), watchers[1].name.as_str()), ("guided", "fast"));
+        assert_eq!((watchers[0].name.as_str(), watchers[1].name.as_str()), ("rates", "fast"));
         let fast = watchers[1].settings.as_ref().expect("it has its own");
         assert_eq!((fast.sampling, fast.max_regions), (Some(Duration::from_millis(1)), Some(50)));
         let mut again = experiment.clone();
@@ -461,7 +461,7 @@ every = 100
             ("profiler-cpu = 3", "profiler-cpu = 4", "the profiler has no core"),
             ("detail = \"caches\"", "detail = \"translation\"", "cannot sample cache misses"),
             ("name = \"fast\"", "name = \"../x\"", "e.toml:10:1: a name is made of letters"),
-            ("name = \"fast\"", "name = \"guided\"", "e.toml:10:1: there are two instruments"),
+            ("name = \"fast\"", "name = \"rates\"", "e.toml:10:1: there are two instruments"),
         ];
         for (from, to, says) in cases {
             let error = refused(from, to);

@@ -166,8 +166,7 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
-const INSTRUMENTS: [(&str, &str); 3] =
-    [("telescope", "guided"), ("scan", "plain"), ("damon", "fixed")];
+const INSTRUMENTS: [(&str, &str); 3] = [("rates", "bayes"), ("scan", "plain"), ("damon", "fixed")];
 
 #[test]
 #[ignore = "minutes: cargo test -p tierscope-sim --release --test agreement -- --ignored --nocapture grid"]

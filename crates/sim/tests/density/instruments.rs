@@ -58,19 +58,19 @@ fn the_same_seed_gives_the_same_snapshots() {
     let once = |seed| {
         let spec = "stairs:space=1TiB,hot=10GiB,steps=2,every=500ms,rate=3000000";
         let mut machine = machine(Config { seed, ..config() }, spec);
-        let mut guided = registry::make("telescope", Some("guided"), &common()).unwrap();
-        run(&mut machine, &mut *guided, 1.0).snapshots
+        let mut rates = registry::make("rates", None, &common()).unwrap();
+        run(&mut machine, &mut *rates, 1.0).snapshots
     };
     assert_eq!(once(1), once(1));
     assert_ne!(once(1), once(2));
 }
 
 #[test]
-fn guided_finds_ten_gigabytes_in_five_terabytes() {
+fn rates_find_ten_gigabytes_in_five_terabytes() {
     let spec = "contiguous:space=5TiB,hot=10GiB,at=1234GiB,rate=3000000";
     let mut machine = machine(config(), spec);
-    let mut guided = registry::make("telescope", Some("guided"), &common()).unwrap();
-    let kept = run(&mut machine, &mut *guided, 2.0);
+    let mut rates = registry::make("rates", None, &common()).unwrap();
+    let kept = run(&mut machine, &mut *rates, 2.0);
     let (precision, recall) = accuracy(&machine, &kept);
     assert!(precision >= 0.95 && recall >= 0.95, "{precision} {recall}");
 }

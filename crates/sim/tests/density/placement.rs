@@ -244,7 +244,7 @@ impl Sink for Nobody {
     }
 }
 
-// The article's machine: 2 TB in Optane, 4 GB of it hot, 170 threads. What guided calls hot moves to DRAM,
+// The article's machine: 2 TB in Optane, 4 GB of it hot, 170 threads. What `rates` calls hot moves to DRAM,
 // and the target gets faster.
 #[test]
 fn a_policy_drives_the_machine() {
@@ -252,11 +252,11 @@ fn a_policy_drives_the_machine() {
     let mut machine = machine(config, "contiguous:space=2TB,hot=4GB,at=700GB");
     let before = machine.flow(0.0);
     let common = Common { window: Some(Duration::from_millis(200)), ..Default::default() };
-    let mut guided = registry::make("telescope", Some("guided"), &common).unwrap();
+    let mut rates = registry::make("rates", None, &common).unwrap();
     let mut mover = machine.mover();
     let course = Course::until(Time(8 * SECOND));
     let mut policy = Promote::default();
-    tier(&mut machine, &mut *guided, &mut policy, &mut mover, ALL, &course, &mut Nobody).unwrap();
+    tier(&mut machine, &mut *rates, &mut policy, &mut mover, ALL, &course, &mut Nobody).unwrap();
     let after = machine.flow(0.0);
     let share = after.fast_tier_share().unwrap();
     println!("{share}: {} to {} accesses a second", before.rate, after.rate);

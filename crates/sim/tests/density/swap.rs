@@ -104,7 +104,7 @@ fn run_from(line: &str, seconds: u64, start: Start) -> Machine {
     let course = Course::until(Time(seconds * SECOND));
     let mut clock: Box<dyn tierscope_core::Instrument> =
         match needs.contains(&tierscope_policies::registry::Need::Regions) {
-            true => registry::make("telescope", Some("guided"), &Common::default()).unwrap(),
+            true => registry::make("rates", None, &Common::default()).unwrap(),
             false => Box::new(Metronome::new(Duration::from_millis(200))),
         };
     tier(&mut machine, &mut *clock, &mut *policy, &mut mover, ALL, &course, &mut Nobody).unwrap();

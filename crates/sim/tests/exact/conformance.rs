@@ -32,19 +32,15 @@ fn two_mappings_beneath_one_entry_are_both_seen() {
     access_bits::a_shared_upper_entry_is_judged_once(&mut driven, pages);
 }
 
-/// The techniques that work on ACCESSED bits alone, each in its default variant; Telescope's guided
-/// one too.
+/// The techniques that work on ACCESSED bits alone, each in its default variant.
 #[test]
 fn instruments_conform_on_it() {
     let tracks_bits = list().iter().filter(|entry| entry.tracks == "access bits");
     // DAMON would fit its regions to mappings once a minute.
     let common = Common { update: Some(Duration::from_secs(1)), ..Common::default() };
     for entry in tracks_bits {
-        let guided = (entry.name == "telescope").then_some("guided");
-        for variant in [Some(entry.variants[0].name), guided].into_iter().flatten() {
-            let make = || make(entry.name, Some(variant), &common).expect("its defaults do");
-            conforms_on(&Exact, &make, &Traits::default());
-        }
+        let make = || make(entry.name, None, &common).expect("its defaults do");
+        conforms_on(&Exact, &make, &Traits::default());
     }
 }
 

@@ -14,7 +14,7 @@ use crate::stage::setup;
 // 12 GiB of 64 GiB take a million accesses a second. The TLBs reach 6 MiB, so nearly every access
 // walks; and each timer tick the walks go through the upper levels again.
 #[test]
-fn guided_finds_what_a_process_uses() {
+fn rates_find_what_a_process_uses() {
     let mut workload =
         generate::from_spec("contiguous:space=64GiB,hot=12GiB,at=24GiB").expect("it makes sense");
     workload.phases[0].rate = Some(1_000_000);
@@ -23,8 +23,8 @@ fn guided_finds_what_a_process_uses() {
     let mapped = machine.mappings(Duration::ZERO).expect("they are known").mappings[0].range;
     let segment = workload.segment_at(Duration::ZERO);
     let truth: RangeSet = workload.hot_at(&segment, &[mapped.start], space.expect("it fits"));
-    let mut guided = make("telescope", Some("guided"), &Common::default()).expect("it is listed");
-    let (_, kept) = run(&mut machine, &mut *guided, 3.0);
+    let mut rates = make("rates", None, &Common::default()).expect("it is listed");
+    let (_, kept) = run(&mut machine, &mut *rates, 3.0);
     let last = kept.snapshots.last().expect("three seconds give windows");
     let accuracy = Accuracy::of(&hot(last, HOT_FREQUENCY), &truth);
     assert!(accuracy.precision() >= Some(0.9), "{accuracy:?}");

@@ -252,7 +252,7 @@ fn instrument(line: &str) -> Box<dyn Instrument> {
     let name = line.split_once(':').map_or(line, |(name, _)| name);
     let entry = by_name(name).expect("it is registered");
     if entry.needs.contains(&Need::Regions) {
-        return registry::make("telescope", Some("guided"), &Common::default()).expect("it is");
+        return registry::make("rates", None, &Common::default()).expect("it is");
     }
     Box::new(Metronome::new(Duration::from_millis(200)))
 }

@@ -14,7 +14,7 @@ use crate::bench::machine::Fitted;
 use crate::watch::{Watch, watches};
 
 /// Feeds a policy of regions where nobody says who does.
-const FEEDER: &str = "guided";
+const FEEDER: &str = "rates";
 /// No policy, but hardware: the first tier as a cache of the second, whose pages stay where they are.
 const MEMORY_MODE: &str = "memory-mode";
 
@@ -201,15 +201,15 @@ mod tests {
     }
 
     #[test]
-    fn regions_come_from_guided_unless_told_and_others_look_themselves() {
+    fn regions_come_from_rates_unless_told_and_others_look_themselves() {
         let experiment = experiment("exact");
         let read = |text: &str| Contestant::read(&experiment, text);
         let fed = |text: &str| read(text).map(|c| c.watch.map(|watch| watch.name));
-        assert_eq!(fed("hot_region"), Ok(Some("guided".into())));
+        assert_eq!(fed("hot_region"), Ok(Some("rates".into())));
         assert_eq!(fed("hot_region:hits=4@damon-moderate"), Ok(Some("damon-moderate".into())));
         assert_eq!(fed("multi_clock"), Ok(None));
-        let error = fed("multi_clock@guided").expect_err("it clears bits").to_string();
-        assert!(error.contains("asks for access bits itself") && error.contains("leave @guided"));
+        let error = fed("multi_clock@rates").expect_err("it clears bits").to_string();
+        assert!(error.contains("asks for access bits itself") && error.contains("leave @rates"));
         assert!(fed("hot_region@demon").is_err() && fed("multiclock").is_err());
     }
 

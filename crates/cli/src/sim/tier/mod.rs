@@ -65,7 +65,7 @@ pub struct TierArgs {
 
     /// A policy, as NAME:key=value,…@INSTRUMENT, or all, or memory-mode for the first tier as a
     /// cache of the second; can be given more than once. Who feeds a policy of regions stands
-    /// behind the @, guided unless told
+    /// behind the @, rates unless told
     #[arg(long = "policy", value_name = "P")]
     pub policies: Vec<String>,
 
