@@ -157,8 +157,8 @@ impl Head {
             },
             level: told.level,
             confidence: told.confidence,
-            rate: None,
-            unknown: false,
+            rate: told.rate,
+            unknown: told.unknown,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::Duration;
 
-use tierscope_core::{CpuTime, Level};
+use tierscope_core::{CpuTime, Level, Rate};
 use tierscope_record::Meta;
 
 /// What a spool is kept in: a file, or memory.
@@ -64,6 +64,8 @@ pub(crate) struct Told {
     pub(crate) samples: Option<u32>,
     pub(crate) level: Option<Level>,
     pub(crate) confidence: f32,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) unknown: bool,
 }
 
 impl Told {
@@ -77,10 +79,12 @@ impl Told {
             samples: None,
             level: None,
             confidence: 1.0,
+            rate: None,
+            unknown: false,
         }
     }
 
-    const BYTES: usize = 46;
+    const BYTES: usize = 50;
 
     fn push(&self, out: &mut Vec<u8>) {
         let (hits, is_percent) = match self.hits {
@@ -98,9 +102,12 @@ impl Told {
         out.extend(hits.to_le_bytes());
         out.extend(self.confidence.to_le_bytes());
         out.extend(samples.to_le_bytes());
-        out.push(is_percent | is_micros | has_samples);
+        let has_rate = if self.rate.is_some() { 8 } else { 0 };
+        let is_unknown = if self.unknown { 16 } else { 0 };
+        out.push(is_percent | is_micros | has_samples | has_rate | is_unknown);
         out.push(self.level.map_or(0, Level::number));
-        out.resize(out.len().next_multiple_of(Self::BYTES), 0);
+        let rate = self.rate.map_or([0.0; 3], |rate| [rate.low, rate.mean, rate.high]);
+        rate.iter().for_each(|bound| out.extend(bound.to_le_bytes()));
     }
 
     fn read(bytes: &[u8; Self::BYTES]) -> Self {
@@ -118,6 +125,11 @@ impl Told {
             samples: (flags & 4 != 0).then(|| half(32)),
             level: Level::new(bytes[37]),
             confidence: f32::from_bits(half(28)),
+            rate: (flags & 8 != 0).then(|| {
+                let [low, mean, high] = [38, 42, 46].map(|at| f32::from_bits(half(at)));
+                Rate { low, mean, high }
+            }),
+            unknown: flags & 16 != 0,
         }
     }
 }
@@ -345,6 +357,8 @@ pub(crate) mod tests {
         told[0].samples = Some(0);
         told[0].level = Some(Level::PMD);
         told[0].confidence = 0.25;
+        told[0].unknown = true;
+        told[0].rate = Some(Rate { low: 0.5, mean: 1.0, high: 1e6 });
         told[1].hits = Hits::Percent(50.0);
         told[1].age = Age::Micros(u64::MAX);
         let expected = [told[1], told[0]];

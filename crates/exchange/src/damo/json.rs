@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use tierscope_core::{CpuTime, Error, Level, Result};
+use tierscope_core::{CpuTime, Error, Level, Rate, Result};
 use tierscope_record::Meta;
 
 use crate::place::{Place, malformed, unreadable};
@@ -42,8 +42,10 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn push(&mut self, stream: StreamId, snapshot: Snapshot) -> Result<(), String> {
         let shot = snapshot.shot();
+        let unknown = snapshot.tierscope.map_or(Vec::new(), |ours| ours.unknown);
         let told = snapshot.regions.into_iter().filter(|region| !region.is_fake());
-        let mut told = told.map(Region::told).collect::<Result<Vec<_>, _>>()?;
+        let told = told.map(Region::told).chain(unknown.into_iter().map(Unknown::told));
+        let mut told = told.collect::<Result<Vec<_>, _>>()?;
         match self.spool.push(stream, shot, &mut told) {
             Ok(()) => Ok(()),
             Err(Refusal::Sense(cause)) => Err(cause),
@@ -201,6 +203,28 @@ struct OurSnapshot {
     samples: u32,
     profiler_ns: u64,
     target_ns: u64,
+    #[serde(default)]
+    unknown: Vec<Unknown>,
+}
+
+/// A region that damo would take for idle.
+#[derive(Deserialize)]
+struct Unknown {
+    start: Bytes,
+    end: Bytes,
+    age: u32,
+    unknown: bool,
+    #[serde(flatten)]
+    ours: OurRegion,
+}
+
+impl Unknown {
+    fn told(self) -> Result<Told, String> {
+        let mut told = Told::new(self.start.0, self.end.0, 0.0, self.age);
+        told.unknown = self.unknown;
+        self.ours.tell(&mut told)?;
+        Ok(told)
+    }
 }
 
 impl Snapshot {
@@ -247,6 +271,20 @@ struct OurRegion {
     samples: u32,
     level: Option<u8>,
     confidence: f32,
+    /// Lower bound, estimate, upper bound.
+    rate: Option<[f32; 3]>,
+}
+
+impl OurRegion {
+    fn tell(self, told: &mut Told) -> Result<(), String> {
+        told.hits = Hits::Samples(self.hits);
+        told.samples = Some(self.samples);
+        told.confidence = self.confidence;
+        let level = |number| Level::new(number).ok_or(format!("page-table level {number}"));
+        told.level = self.level.map(level).transpose()?;
+        told.rate = self.rate.map(|[low, mean, high]| Rate { low, mean, high });
+        Ok(())
+    }
 }
 
 /// Greatest number of hits that 32-bit floating point counts exactly.
@@ -276,11 +314,7 @@ impl Region {
             _ => Age::Windows(0),
         };
         if let Some(ours) = self.tierscope {
-            told.hits = Hits::Samples(ours.hits);
-            told.samples = Some(ours.samples);
-            told.confidence = ours.confidence;
-            let level = |number| Level::new(number).ok_or(format!("page-table level {number}"));
-            told.level = ours.level.map(level).transpose()?;
+            ours.tell(&mut told)?;
         }
         Ok(told)
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use proptest::prelude::*;
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, CpuTime, Level, Mapping, Mappings, Range, Region, Result, Snapshot, Space, SpaceId,
-    Time,
+    Backing, CpuTime, Level, Mapping, Mappings, Range, Rate, Region, Result, Snapshot, Space,
+    SpaceId, Time,
 };
 use tierscope_exchange::Imported;
 use tierscope_record::{Memory, Meta, Recorder, Recording};
@@ -24,16 +24,22 @@ fn region(space: u32, start: u64, end: u64) -> impl Strategy<Value = Region> {
     let hits = prop_oneof![(0u32..=40).prop_map(|hits| hits as f32), 0f32..40.0];
     let samples = prop_oneof![4 => Just(40u32), 1 => 0u32..60];
     let confidence = prop_oneof![3 => Just(1f32), 1 => 0f32..=1.0];
-    (hits, samples, any::<u32>(), level, confidence).prop_map(
-        move |(hits, samples, age, level, confidence)| Region {
+    let rate = (0f32..1e3, 1f32..4.0).prop_map(|(mean, factor)| Rate {
+        low: mean / factor,
+        mean,
+        high: mean * factor,
+    });
+    let rate = prop::option::of(rate);
+    (hits, samples, any::<u32>(), level, confidence, rate, any::<bool>()).prop_map(
+        move |(hits, samples, age, level, confidence, rate, unknown)| Region {
             range: Range::new(SpaceId(space), start, end),
             hits,
             samples,
             age,
             level,
             confidence,
-            rate: None,
-            unknown: false,
+            rate,
+            unknown,
         },
     )
 }

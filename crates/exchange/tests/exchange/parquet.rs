@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, UInt8Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, RecordBatch};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
-use tierscope_core::{Level, Range, Region, SpaceId};
+use tierscope_core::{Level, Range, Rate, Region, SpaceId};
 use tierscope_exchange::parquet::write;
 use tierscope_record::{Recording, Table};
 
@@ -34,6 +34,11 @@ fn regions(recording: &Recording) -> BTreeMap<u64, Vec<Region>> {
         let word = |name, row| column(name).as_primitive::<UInt64Type>().value(row);
         let half = |name, row| column(name).as_primitive::<UInt32Type>().value(row);
         let real = |name, row| column(name).as_primitive::<Float32Type>().value(row);
+        let rate = |row| {
+            let [low, mean, high] =
+                ["rate_low", "rate_mean", "rate_high"].map(|name| real(name, row));
+            column("rate_mean").is_valid(row).then_some(Rate { low, mean, high })
+        };
         for row in 0..batch.num_rows() {
             let (start, bytes) = (word("start", row), word("bytes", row));
             windows.entry(word("window", row)).or_default().push(Region {
@@ -48,8 +53,8 @@ fn regions(recording: &Recording) -> BTreeMap<u64, Vec<Region>> {
                     .unwrap()
                     .and_then(Level::new),
                 confidence: real("confidence", row),
-                rate: None,
-                unknown: false,
+                rate: rate(row),
+                unknown: column("unknown").as_boolean().value(row),
             });
         }
     }
