@@ -517,7 +517,7 @@ impl Summary {
     }
 
     pub(crate) fn cpu(&self) -> String {
-        let cpu = |share: Option<f64>| share.map_or("unknown".into(), human::percent);
+        let cpu = |share: Option<f64>| share.map_or("not measured".into(), human::percent);
         let (profiler, target) = (cpu(self.profiler_cpu), cpu(self.target_cpu));
         format!("profiler {profiler}, target {target} (100 % = one CPU)")
     }

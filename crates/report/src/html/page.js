@@ -413,7 +413,9 @@
     if (here.heat === undefined) lines.push("not looked at");
     else {
       const hot = here.heat >= model.hot_frequency ? ", hot" : "";
-      const what = here.seen === 0 ? "unknown: too little evidence" : `frequency ${percent(here.heat)}${hot}`;
+      const frequency = `frequency ${percent(here.heat)}`;
+      const where = here.seen > 0 ? `; ${frequency} where it is known` : "";
+      const what = here.unknown > here.seen ? `unknown: too little evidence${where}` : `${frequency}${hot}`;
       lines.push(`${what} (${size(here.bytes)} over ${duration(here.to - here.from, 1)})`);
       // Shares are rounded each for itself: a last one may be short of nothing.
       const shares = [["known", here.seen], ["unknown", here.unknown], ["not looked at", 1 - here.seen - here.unknown]];
