@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
 use tierscope_core::{Error, ErrorKind, Result};
-use tierscope_exchange::damo::Shape;
+use tierscope_exchange::damo::{LeftOut, Shape};
 use tierscope_exchange::{Failure, Partial, PartialDir, csv, damo};
 use tierscope_record::{Recording, Table};
 
@@ -31,7 +31,8 @@ pub struct ExportArgs {
     #[arg(long)]
     pub csv: bool,
 
-    /// JSON that `damo report` reads: regions, ages and counts of all windows; no mappings.
+    /// JSON that `damo report` reads: regions, ages and counts of all windows; no mappings. What is
+    /// unknown or was not looked at is left out of what damo reads, which would take it for idle.
     /// zlib-compressed as damo writes it; as text under a name that ends with .json (damo reads
     /// that where file(1) calls it `JSON data`, which newer ones do not)
     #[arg(long)]
@@ -122,7 +123,8 @@ fn to_stdout(args: &ExportArgs, recording: &Recording, tick: Tick<'_>) -> Result
         },
         (_, true) => {
             let mut scratch = scratch::beside(&std::env::temp_dir().join("tierscope"))?;
-            damo::write(recording, Shape::Plain, &mut out, &mut scratch, tick)
+            let written = damo::write(recording, Shape::Plain, &mut out, &mut scratch, tick);
+            written.map(|left_out| note(&left_out))
         }
         _ => return Err(usage("Parquet has no use on stdout", "give a directory with -o")),
     };
@@ -143,9 +145,30 @@ fn to_damo(recording: &Recording, path: &Path, tick: Tick<'_>) -> Result<()> {
     let is_text = path.extension().is_some_and(|extension| extension == "json");
     let shape = if is_text { Shape::Plain } else { Shape::Compressed };
     let mut out = BufWriter::with_capacity(1 << 18, partial.file());
-    damo::write(recording, shape, &mut out, &mut scratch, tick).map_err(|f| told(f, path))?;
+    let left_out =
+        damo::write(recording, shape, &mut out, &mut scratch, tick).map_err(|f| told(f, path))?;
     drop(out);
-    partial.keep()
+    partial.keep()?;
+    note(&left_out);
+    Ok(())
+}
+
+/// Says what damo will not see.
+fn note(left_out: &LeftOut) {
+    if let Some(text) = note_of(left_out) {
+        eprintln!("tierscope: {text}");
+    }
+}
+
+fn note_of(left_out: &LeftOut) -> Option<String> {
+    let LeftOut { regions, windows } = left_out;
+    (*regions > 0).then(|| {
+        format!(
+            "damo has no word for memory that is unknown or was not looked at, and would take it for idle: \
+             {regions} such regions of {windows} windows are left out of what it reads, and kept under the \
+             key `tierscope`"
+        )
+    })
 }
 
 fn to_tables(args: &ExportArgs, recording: &Recording, path: &Path, tick: Tick<'_>) -> Result<()> {
@@ -227,6 +250,13 @@ mod tests {
             Command::Export(args) => args,
             _ => unreachable!("it says export"),
         }
+    }
+
+    #[test]
+    fn what_damo_will_not_see_is_noted() {
+        assert_eq!(note_of(&LeftOut::default()), None);
+        let said = note_of(&LeftOut { regions: 12, windows: 3 }).unwrap();
+        assert!(said.contains("12 such regions of 3 windows are left out"), "{said}");
     }
 
     // Stopped after the second of three windows.

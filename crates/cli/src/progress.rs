@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::metrics::{HOT_FREQUENCY, hot};
-use tierscope_core::{CpuTime, Result, Time};
+use tierscope_core::{CpuTime, Result, Snapshot, Time};
 
 use crate::units::{show_bytes, show_duration};
 
@@ -23,6 +23,8 @@ pub struct Tally {
     pub regions: usize,
     /// Bytes hot in the last one (METRICS.md).
     pub hot: u64,
+    /// Bytes in it that were looked at with too little evidence.
+    pub unknown: u64,
     /// CPU time at its end.
     pub cpu: CpuTime,
 }
@@ -86,12 +88,21 @@ impl<'s, 't> Progress<'s, 't> {
     }
 }
 
+fn unknown(snapshot: &Snapshot) -> u64 {
+    let unknown = snapshot.regions.iter().filter(|r| r.is_unknown() && !r.is_unseen());
+    unknown.map(|region| region.range.bytes()).fold(0, u64::saturating_add)
+}
+
 /// Fits 80 columns.
 fn line(tally: &Tally, duration: Option<Duration>) -> String {
     let elapsed = tally.covered().as_secs_f64();
     let of = duration.map_or(String::new(), |d| format!(" of {}", show_duration(d)));
+    let unknown = match tally.unknown {
+        0 => String::new(),
+        bytes => format!(", {} unknown", show_bytes(bytes)),
+    };
     format!(
-        "recording {elapsed:.1} s{of}: {} windows, {} regions, {} hot",
+        "recording {elapsed:.1} s{of}: {} windows, {} regions, {} hot{unknown}",
         tally.windows,
         tally.regions,
         show_bytes(tally.hot)
@@ -108,6 +119,7 @@ impl Sink for Progress<'_, '_> {
             span: Some((start, snapshot.end)),
             regions: snapshot.regions.len(),
             hot: hot(snapshot, HOT_FREQUENCY).bytes(),
+            unknown: unknown(snapshot),
             cpu: window.cpu,
         };
         self.show(snapshot.end);
@@ -118,7 +130,7 @@ impl Sink for Progress<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tierscope_core::Snapshot;
+    use tierscope_core::{Range, Region, SpaceId};
 
     struct Nowhere;
 
@@ -151,6 +163,29 @@ mod tests {
         assert_eq!(text.matches("\rrecording").count(), 3, "{text:?}");
         assert!(text.contains("0.3 s of 1s: 3 windows, 0 regions, 0 B hot"), "{text:?}");
         assert!(text.ends_with("\r\x1b[K"));
+    }
+
+    // Two pages unknown, three not looked at.
+    #[test]
+    fn what_is_unknown_is_told() {
+        let region = |from: u64, to: u64, samples| Region {
+            range: Range::new(SpaceId(0), from * 4096, to * 4096),
+            hits: 0.0,
+            samples,
+            age: 0,
+            level: None,
+            confidence: 1.0,
+            rate: None,
+            unknown: true,
+        };
+        let regions = vec![region(0, 2, 40), region(2, 5, 0)];
+        let snapshot = Snapshot { regions, end: Time(200_000_000), ..Snapshot::default() };
+        let (mut nowhere, mut out) = (Nowhere, Vec::new());
+        let mut progress = Progress::new(&mut nowhere, Some(&mut out), None);
+        progress.window(&Window::of(&snapshot)).unwrap();
+        assert_eq!(progress.finish().unknown, 2 * 4096);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("2 regions, 0 B hot, 8.0 KiB unknown"), "{text:?}");
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub fn conforms(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
     survives_failures(make, traits);
     survives_changes_of_layout(make, traits);
     survives_any_evidence(make);
+    what_is_unknown_moves_nothing(make, traits);
 }
 
 /// Nobody looks at the windows.
@@ -224,6 +225,168 @@ fn survives_changes_of_layout(make: &dyn Fn() -> Box<dyn Policy>, traits: &Trait
     let others = Trouble { others: true, ..Trouble::default() };
     run(&mut machine, &mut *make(), others, 10.0);
     assert_sound(&machine);
+}
+
+/// What regions tell in a run, if there are any: all of them alike, in every window.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    Nothing,
+    /// Each with so many hits of 40, and whether that is too little evidence.
+    Regions {
+        hits: f32,
+        unknown: bool,
+    },
+}
+
+/// Every look found it accessed, or none did.
+const HITS: [f32; 2] = [40.0, 0.0];
+
+/// Regions that are all unknown cause no orders, whatever their hits: not of themselves, and not where the
+/// policy's own looks find nothing accessed either. A policy that acts on such looks alone, told nothing by
+/// regions, may do so.
+fn what_is_unknown_moves_nothing(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) {
+    for answers in [false, true] {
+        if !actions_on(&mut *make(), traits, Told::Nothing, answers).is_empty() {
+            continue;
+        }
+        for hits in HITS {
+            let told = Told::Regions { hits, unknown: true };
+            let actions = actions_on(&mut *make(), traits, told, answers);
+            assert_eq!(actions, [], "{told:?}, looks answered: {answers}");
+        }
+    }
+}
+
+/// Whether the policy orders something of regions that are known to be hot, and of those known to be cold,
+/// where its own looks find nothing accessed: that the suite's regions, were they not unknown, would matter.
+#[must_use]
+pub fn acts_on_regions(make: &dyn Fn() -> Box<dyn Policy>, traits: &Traits) -> [bool; 2] {
+    HITS.map(|hits| {
+        let told = Told::Regions { hits, unknown: false };
+        !actions_on(&mut *make(), traits, told, true).is_empty()
+    })
+}
+
+/// The mapping lies in both tiers, a half in each, and there is room for all of it in the fast one.
+struct Halves(Range, [TierUse; 2]);
+
+impl Halves {
+    fn of(range: Range) -> Self {
+        let half = range.bytes() / 2;
+        let tier = |n| TierUse { tier: Tier(n), capacity: 2 * range.bytes(), used: half };
+        Self(range, [tier(0), tier(1)])
+    }
+
+    fn part(&self, tier: Tier) -> Range {
+        let middle = self.0.start + self.0.bytes() / 2;
+        match tier {
+            Tier(0) => Range { end: middle, ..self.0 },
+            _ => Range { start: middle, ..self.0 },
+        }
+    }
+}
+
+impl PlacementView for Halves {
+    fn tiers(&self) -> &[TierUse] {
+        &self.1
+    }
+
+    fn tier_of(&self, page: PageId) -> Option<Tier> {
+        let here = self.range_of(page)?;
+        (0..2).map(Tier).find(|tier| self.part(*tier).intersect(&here).is_some())
+    }
+
+    fn page_at(&self, range: &Range) -> Option<PageId> {
+        let here = self.0.intersect(range)?;
+        Some(PageId(((here.start - self.0.start) >> 12) as u32))
+    }
+
+    fn range_of(&self, page: PageId) -> Option<Range> {
+        let start = self.0.start + (u64::from(page.0) << 12);
+        (start < self.0.end).then_some(Range { start, end: start + 4096, ..self.0 })
+    }
+
+    fn resident(&self, range: &Range, tier: Tier) -> u64 {
+        self.part(tier).intersect(range).map_or(0, |common| common.bytes())
+    }
+}
+
+/// What a policy orders in twenty seconds of windows of 200 ms. Its own looks find everything there and not
+/// accessed, or are not answered at all.
+fn actions_on(policy: &mut dyn Policy, traits: &Traits, told: Told, answers: bool) -> Vec<Action> {
+    let (range, view) = (mapped(traits), Halves::of(mapped(traits)));
+    let mut orders = Orders::default();
+    let mut actions = Vec::new();
+    let mut due = Time(0);
+    policy.observe(Evidence::Mappings(&one_mapping(range)), &mut orders);
+    for window in 0..100 {
+        let (start, end) = (Time(window * 200_000_000), Time((window + 1) * 200_000_000));
+        if let Told::Regions { hits, unknown } = told {
+            let regions = regions_of(&range, hits, unknown);
+            let snapshot = Snapshot { start, end, samples: 40, regions };
+            policy.observe(Evidence::Regions(&snapshot), &mut orders);
+        }
+        // Within a window it ticks as often as it wants to, within reason.
+        for _ in 0..20 {
+            if due > end {
+                break;
+            }
+            let now = due.max(start);
+            due = policy.tick(now, &view, &mut orders).max(now + Duration::from_millis(10));
+            actions.append(&mut orders.actions);
+            let (probes, scans) =
+                (std::mem::take(&mut orders.probes), std::mem::take(&mut orders.scans));
+            orders.clear();
+            if answers {
+                find_nothing_accessed(probes, &scans, policy, &mut orders);
+            }
+        }
+        actions.append(&mut orders.actions);
+    }
+    actions
+}
+
+fn one_mapping(range: Range) -> Mappings {
+    let name: std::sync::Arc<str> = "".into();
+    let backing = tierscope_core::Backing::Anonymous;
+    let mapping = Mapping { range, backing, name: name.clone(), writable: true };
+    let spaces = vec![Space { id: range.space, name }];
+    Mappings { taken: Time(0), spaces, mappings: vec![mapping] }
+}
+
+/// Sixteen regions that tile the range.
+fn regions_of(range: &Range, hits: f32, unknown: bool) -> Vec<Region> {
+    let size = range.bytes() / 16;
+    let region = |index: u64| {
+        let start = range.start + index * size;
+        Region {
+            range: Range { start, end: start + size, ..*range },
+            hits,
+            samples: 40,
+            age: 100,
+            level: Some(Level::PMD),
+            confidence: 1.0,
+            rate: None,
+            unknown,
+        }
+    };
+    (0..16).map(region).collect()
+}
+
+fn find_nothing_accessed(
+    mut probes: Vec<Probe>,
+    scans: &[ScanOrder],
+    policy: &mut dyn Policy,
+    orders: &mut Orders,
+) {
+    probes.iter_mut().for_each(|probe| probe.answer.state = State::Old);
+    policy.observe(Evidence::Bits(&probes), orders);
+    for order in scans.iter().flat_map(|scan| scan.parts()) {
+        let mut set = AccessedSet::default();
+        set.reset(&order.range, order.level, order.mode.present);
+        set.present.iter_mut().for_each(|word| *word = u64::MAX);
+        policy.observe(Evidence::Scanned(&set, &ScanStats::default()), orders);
+    }
 }
 
 /// A view that makes up what it says.

@@ -52,6 +52,14 @@ impl Region {
         self.unknown || self.samples == 0
     }
 
+    /// Whether no sampling interval of the window looked at it. What is [`Region::is_unknown`] and
+    /// was looked at lacks evidence; reports tell the two apart.
+    #[must_use]
+    #[inline]
+    pub fn is_unseen(&self) -> bool {
+        self.samples == 0
+    }
+
     /// Whether it is known not to be accessed: no sampling hit, or, where rates are estimated, less
     /// than one expected.
     #[must_use]

@@ -44,6 +44,10 @@ fn with_unit(name: &str) -> &str {
         "shift" => "bin_bytes_log2",
         "heat" => "heat_255ths",
         "seen" => "seen_255ths",
+        "rate_low" => "rate_low_per_second",
+        "rate_mean" => "rate_mean_per_second",
+        "rate_high" => "rate_high_per_second",
+        "unknown_share" => "unknown_255ths",
         "profiler_ns" => "profiler_cpu_ns",
         "target_ns" => "target_cpu_ns",
         name => name,
@@ -135,6 +139,7 @@ fn push_text(value: &str, text: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::spool::tests::{recorded, region, window};
+    use tierscope_core::{Rate, Region};
 
     fn text(recording: &Recording, table: Table) -> String {
         let mut out = Vec::new();
@@ -142,20 +147,26 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    // 200 ms, 4 KiB with 5 of 40 hits and 4 KiB with 2.5.
+    // 200 ms, 4 KiB with 5 of 40 hits, 4 KiB with 2.5, and 4 KiB unknown, whose rate is 8 or so.
     #[test]
     fn a_table_reads_as_written_here() {
+        let vague = Some(Rate { low: 0.5, mean: 8.0, high: 1000.0 });
         let recording = recorded(&[window(
             0,
             200,
-            vec![region(0, 4096, 8192, 5.0), region(0, 8192, 12288, 2.5)],
+            vec![
+                region(0, 4096, 8192, 5.0),
+                region(0, 8192, 12288, 2.5),
+                Region { rate: vague, unknown: true, ..region(0, 12288, 16384, 40.0) },
+            ],
         )]);
         assert_eq!(
             text(&recording, Table::Regions),
             "window,space,start_address,bytes,hits,samples,age_windows,level,confidence,\
-             rate_low,rate_mean,rate_high,unknown\n\
+             rate_low_per_second,rate_mean_per_second,rate_high_per_second,unknown\n\
              0,0,4096,4096,5,40,0,,1,,,,false\n\
-             0,0,8192,4096,2.5,40,0,,1,,,,false\n"
+             0,0,8192,4096,2.5,40,0,,1,,,,false\n\
+             0,0,12288,4096,40,40,0,,1,0.5,8,1000,true\n"
         );
         assert!(text(&recording, Table::Windows).contains("\n0,0,200000000,40,0,0,"));
         assert_eq!(text(&recording, Table::Actions).lines().count(), 1);

@@ -102,11 +102,12 @@ impl Told {
         out.extend(hits.to_le_bytes());
         out.extend(self.confidence.to_le_bytes());
         out.extend(samples.to_le_bytes());
-        let has_rate = self.rate.map_or(0, |_| 8);
-        let Rate { low, mean, high } = self.rate.unwrap_or(Rate { low: 0.0, mean: 0.0, high: 0.0 });
-        out.push(is_percent | is_micros | has_samples | has_rate | u8::from(self.unknown) << 4);
+        let has_rate = if self.rate.is_some() { 8 } else { 0 };
+        let is_unknown = if self.unknown { 16 } else { 0 };
+        out.push(is_percent | is_micros | has_samples | has_rate | is_unknown);
         out.push(self.level.map_or(0, Level::number));
-        [low, mean, high].iter().for_each(|rate| out.extend(rate.to_le_bytes()));
+        let rate = self.rate.map_or([0.0; 3], |rate| [rate.low, rate.mean, rate.high]);
+        rate.iter().for_each(|bound| out.extend(bound.to_le_bytes()));
     }
 
     fn read(bytes: &[u8; Self::BYTES]) -> Self {
@@ -356,8 +357,8 @@ pub(crate) mod tests {
         told[0].samples = Some(0);
         told[0].level = Some(Level::PMD);
         told[0].confidence = 0.25;
-        told[0].rate = Some(Rate { low: 0.5, mean: 1.0, high: 2.5 });
-        told[1].unknown = true;
+        told[0].unknown = true;
+        told[0].rate = Some(Rate { low: 0.5, mean: 1.0, high: 1e6 });
         told[1].hits = Hits::Percent(50.0);
         told[1].age = Age::Micros(u64::MAX);
         let expected = [told[1], told[0]];

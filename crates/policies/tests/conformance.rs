@@ -1,6 +1,6 @@
 //! Every policy passes the suite.
 
-use tierscope_conformance::policy::{Traits, conforms};
+use tierscope_conformance::policy::{Traits, acts_on_regions, conforms};
 use tierscope_policies::make;
 
 /// A policy of small pages that brings half of the hot set over within some seconds.
@@ -153,6 +153,17 @@ fn huge_pages() {
     huge("amp-lfu", Some(4.0));
     huge("autonuma", Some(5.0));
     huge("autotiering-opm", Some(5.0));
+}
+
+// The suite's case of regions that are all unknown would mean nothing if the same regions, known, moved
+// nothing either.
+#[test]
+fn what_is_known_moves() {
+    let acts =
+        |line: &str| acts_on_regions(&|| make(line).expect("it can be made"), &Traits::default());
+    let [hot, _] = acts("hot_region");
+    let [_, cold] = acts("cold-regions:cold=2s");
+    assert!(hot && cold, "hot {hot}, cold {cold}");
 }
 
 #[test]

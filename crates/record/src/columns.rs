@@ -24,7 +24,7 @@ impl Columns {
     }
 
     /// As a batch of the columns of `schema`, that of `table`, in its order. What older recordings
-    /// lack is certain, as it was taken to be; they hold no rates.
+    /// lack is certain, as it was taken to be; they hold no rates and nothing unknown.
     pub(crate) fn select(&self, schema: &SchemaRef, table: Table) -> Result<RecordBatch, String> {
         let column = |field: &FieldRef| {
             let name = field.name();
@@ -39,7 +39,10 @@ impl Columns {
     fn lacking(&self, field: &FieldRef) -> ArrayRef {
         let rows = self.rows();
         match field.data_type() {
-            DataType::UInt8 => Arc::new(UInt8Array::from(vec![u8::MAX; rows])),
+            DataType::UInt8 => {
+                let whole = if field.name() == "confidence" { u8::MAX } else { 0 };
+                Arc::new(UInt8Array::from(vec![whole; rows]))
+            }
             DataType::Boolean => Arc::new(BooleanArray::from(vec![false; rows])),
             other => new_null_array(other, rows),
         }
@@ -104,17 +107,24 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    // A batch of tiles from before there was confidence in them.
+    // A batch of tiles from before there was confidence in them, or anything unknown.
     #[test]
     fn what_older_recordings_lack_is_certain() {
         let schema = Table::Tiles.schema(&HashMap::new());
-        let tile = crate::tiles::Tile { bins: Vec::new(), ..Default::default() };
+        let (space, start) = (tierscope_core::SpaceId(0), 0);
+        let bin = crate::Bin { space, start, shift: 12, heat: 9, seen: 200, sure: 255, unknown: 0 };
+        let tile = crate::tiles::Tile { bins: vec![bin], ..Default::default() };
         let mut batch = crate::encode::tile(schema.clone(), &tile).unwrap();
-        let last = batch.num_columns() - 1;
-        batch.remove_column(last);
+        for lacking in ["unknown_share", "confidence"] {
+            let last = batch.num_columns() - 1;
+            assert_eq!(batch.schema().field(last).name(), lacking);
+            batch.remove_column(last);
+        }
         let old = Columns(batch);
-        assert!(!old.has("confidence"));
-        assert_eq!(old.select(&schema, Table::Tiles).unwrap().schema(), schema);
+        assert_eq!(crate::decode::bins(&old).unwrap(), [bin]);
+        let whole = Columns(old.select(&schema, Table::Tiles).unwrap());
+        assert_eq!(whole.0.schema(), schema);
+        assert_eq!(crate::decode::bins(&whole).unwrap(), [bin]);
         assert!(old.select(&Table::Regions.schema(&HashMap::new()), Table::Regions).is_err());
     }
 

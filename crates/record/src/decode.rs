@@ -175,8 +175,9 @@ pub(crate) fn bins(columns: &Columns) -> Decoded<Bin> {
     let shift = columns.u8("shift")?;
     let heat = columns.u8("heat")?;
     let seen = columns.u8("seen")?;
-    // Recordings from before there was such a column.
-    let sure = if columns.has("confidence") { Some(columns.u8("confidence")?) } else { None };
+    // Recordings from before there were such columns.
+    let newer = |name: &str| columns.has(name).then(|| columns.u8(name)).transpose();
+    let (sure, unknown) = (newer("confidence")?, newer("unknown_share")?);
     let bin = |row| {
         let bin = Bin {
             space: SpaceId(space.value(row)),
@@ -185,6 +186,7 @@ pub(crate) fn bins(columns: &Columns) -> Decoded<Bin> {
             heat: heat.value(row),
             seen: seen.value(row),
             sure: sure.map_or(255, |sure| sure.value(row)),
+            unknown: unknown.map_or(0, |unknown| unknown.value(row)),
         };
         if bin.is_sane() { Ok(bin) } else { Err(format!("a tile holds {bin:?}")) }
     };

@@ -120,6 +120,7 @@ pub(crate) fn tile(schema: SchemaRef, tile: &Tile) -> Encoded {
         byte(|b| b.heat),
         byte(|b| b.seen),
         byte(|b| b.sure),
+        byte(|b| b.unknown),
     ];
     RecordBatch::try_new(schema, columns)
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range as Span;
 
-use tierscope_core::{Range, Snapshot, Time};
+use tierscope_core::{Range, Region, Snapshot, Time};
 
 use crate::tiles::{Bin, share_of, windows_in};
 
@@ -20,22 +20,35 @@ pub struct Heat {
 pub struct HeatPart {
     /// The addresses.
     pub range: Range,
-    /// Mean frequency where and when it was looked at, 0..=1.
+    /// Mean frequency where and when it is known, 0..=1.
     pub heat: f64,
-    /// Share of bytes and time that was looked at, above 0 up to 1.
+    /// Share of bytes and time that was looked at and is known, 0..=1.
     pub seen: f64,
-    /// Mean confidence where and when it was looked at, 0..=1.
+    /// Mean confidence where and when it is known, 0..=1.
     pub confidence: f64,
+    /// Share of bytes and time that was looked at and is unknown all the same: too little evidence.
+    /// `seen` and this are together above 0, up to 1; the rest was not looked at.
+    pub unknown: f64,
+}
+
+impl HeatPart {
+    /// A range of which nothing is told.
+    fn unseen(range: Range) -> Self {
+        Self { range, heat: 0.0, seen: 0.0, confidence: 0.0, unknown: 0.0 }
+    }
 }
 
 impl Heat {
     pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Self {
-        let looked_at = snapshot.regions.iter().filter(|region| !region.is_unknown());
-        let part = |region: &tierscope_core::Region| HeatPart {
-            range: region.range,
-            heat: region.frequency(),
-            seen: 1.0,
-            confidence: region.confidence.into(),
+        let looked_at = snapshot.regions.iter().filter(|region| !region.is_unseen());
+        let part = |region: &Region| match region.is_unknown() {
+            true => HeatPart { unknown: 1.0, ..HeatPart::unseen(region.range) },
+            false => HeatPart {
+                heat: region.frequency(),
+                seen: 1.0,
+                confidence: region.confidence.into(),
+                ..HeatPart::unseen(region.range)
+            },
         };
         Self { time: snapshot.start..snapshot.end, parts: looked_at.map(part).collect() }
     }
@@ -46,6 +59,7 @@ impl Heat {
             heat: share_of(bin.heat),
             seen: share_of(bin.seen),
             confidence: share_of(bin.sure),
+            unknown: share_of(bin.unknown),
         };
         Self { time, parts: bins.iter().map(part).collect() }
     }

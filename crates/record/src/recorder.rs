@@ -276,6 +276,8 @@ fn standard_metrics(window: &Window<'_>, figures: &[SpaceFigures]) -> Vec<Metric
         metrics.push(metric("region_bytes", space, of.bytes as f64));
         metrics.push(metric("hot_bytes", space, of.hot as f64));
         metrics.push(metric("accessed_bytes", space, of.accessed as f64));
+        metrics.push(metric("unknown_bytes", space, of.unknown as f64));
+        metrics.push(metric("unseen_bytes", space, of.unseen as f64));
     }
     metrics.extend(window.residence.map(residence::metrics).unwrap_or_default());
     metrics
@@ -288,17 +290,28 @@ struct SpaceFigures {
     bytes: u64,
     hot: u64,
     accessed: u64,
+    /// Looked at, with too little evidence to tell hot from cold.
+    unknown: u64,
+    /// Not looked at.
+    unseen: u64,
 }
 
 /// Of each space, ascending.
 fn figures(snapshot: &Snapshot) -> Vec<SpaceFigures> {
     let spaces = snapshot.regions.chunk_by(|a, b| a.range.space == b.range.space);
-    let of = |regions: &[Region]| SpaceFigures {
-        space: regions[0].range.space,
-        regions: regions.len() as u64,
-        bytes: total(regions.iter().map(|r| &r.range)),
-        hot: total(regions.iter().filter(|r| r.is_hot(HOT_FREQUENCY)).map(|r| &r.range)),
-        accessed: total(regions.iter().filter(|r| r.is_accessed()).map(|r| &r.range)),
+    let of = |regions: &[Region]| {
+        let sum = |counts: &dyn Fn(&Region) -> bool| {
+            total(regions.iter().filter(|region| counts(region)).map(|region| &region.range))
+        };
+        SpaceFigures {
+            space: regions[0].range.space,
+            regions: regions.len() as u64,
+            bytes: sum(&|_| true),
+            hot: sum(&|region| region.is_hot(HOT_FREQUENCY)),
+            accessed: sum(&Region::is_accessed),
+            unknown: sum(&|region| region.is_unknown() && !region.is_unseen()),
+            unseen: sum(&Region::is_unseen),
+        }
     };
     spaces.map(of).collect()
 }
@@ -327,5 +340,33 @@ impl Commit {
             crcs: [0; Table::PAYLOAD.len()],
             row_crc: crc32fast::hash(&started_nanos.to_le_bytes()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tierscope_core::Level;
+
+    // Pages: 2 hot, 3 cold, 4 unknown though every look found them accessed, 5 not looked at.
+    #[test]
+    fn every_byte_counts_once() {
+        let mut at = 0;
+        let mut region = |pages: u64, hits: f32, samples: u32, unknown: bool| {
+            let range = Range::new(SpaceId(0), at, at + pages * 4096);
+            at = range.end;
+            let (age, level, confidence, rate) = (0, Some(Level::PMD), 1.0, None);
+            Region { range, hits, samples, age, level, confidence, rate, unknown }
+        };
+        let regions = vec![
+            region(2, 40.0, 40, false),
+            region(3, 0.0, 40, false),
+            region(4, 40.0, 40, true),
+            region(5, 0.0, 0, true),
+        ];
+        let of = &figures(&Snapshot { samples: 40, regions, ..Snapshot::default() })[0];
+        let pages =
+            [of.bytes, of.hot, of.accessed, of.unknown, of.unseen].map(|bytes| bytes / 4096);
+        assert_eq!(pages, [14, 2, 2, 4, 5]);
     }
 }

@@ -84,7 +84,7 @@ impl Table {
     /// Whether an older recording of this format may be without that column.
     pub(crate) fn may_lack(self, column: &str) -> bool {
         match self {
-            Table::Tiles => column == "confidence",
+            Table::Tiles => ["confidence", "unknown_share"].contains(&column),
             Table::Regions => ["rate_low", "rate_mean", "rate_high", "unknown"].contains(&column),
             _ => false,
         }
@@ -156,6 +156,7 @@ impl Table {
                 field("heat", DataType::UInt8),
                 field("seen", DataType::UInt8),
                 field("confidence", DataType::UInt8),
+                field("unknown_share", DataType::UInt8),
             ],
             Table::Windows => window_fields(),
         }

@@ -30,12 +30,15 @@ pub struct Bin {
     pub start: u64,
     /// log2 of the size, 12..=63.
     pub shift: u8,
-    /// Mean frequency of what was looked at, in 1/255, rounded; never rounded down to 0.
+    /// Mean frequency of what is known, in 1/255, rounded; never rounded down to 0.
     pub heat: u8,
-    /// Share of the bin's bytes and the tile's time that was looked at, likewise.
+    /// Share of the bin's bytes and the tile's time that is known, likewise.
     pub seen: u8,
-    /// Mean confidence where and when it was looked at, in 1/255, rounded.
+    /// Mean confidence where and when it is known, in 1/255, rounded.
     pub sure: u8,
+    /// Share of the bin's bytes and the tile's time that was looked at and is unknown all the same:
+    /// beside `seen`, quantised likewise.
+    pub unknown: u8,
 }
 
 impl Bin {
@@ -92,10 +95,9 @@ impl Pyramid {
     /// Takes a window; gives the tiles that it completes, finest first.
     pub(crate) fn window(&mut self, snapshot: &Snapshot) -> Vec<Tile> {
         let time = snapshot.end.0.saturating_sub(snapshot.start.0).clamp(1, LONGEST);
-        let looked_at = |r: &&tierscope_core::Region| !r.is_unknown() && !r.range.is_empty();
+        let looked_at = |r: &&tierscope_core::Region| !r.is_unseen() && !r.range.is_empty();
         let parts = snapshot.regions.iter().filter(looked_at);
-        let parts = parts.map(|r| Part::new(r.range, time, r.frequency(), r.confidence));
-        self.sum(1).add(parts, time);
+        self.sum(1).add(parts.map(|r| Part::of(r, time)), time);
         self.windows += 1;
         self.complete()
     }
@@ -131,9 +133,14 @@ impl Pyramid {
 impl Tile {
     /// Its bins as parts of the next zoom's sum, in which it counts as `time`.
     fn parts(&self, time: u64) -> impl Iterator<Item = Part> + '_ {
-        let seen = move |b: &Bin| ((share_of(b.seen) * time as f64) as u64).max(1);
-        let part =
-            move |b: &Bin| Part::new(b.range(), seen(b), share_of(b.heat), share_of(b.sure) as f32);
+        let span = move |share: u8| match share {
+            0 => 0,
+            share => ((share_of(share) * time as f64).round() as u64).max(1),
+        };
+        let part = move |b: &Bin| Part {
+            unknown: span(b.unknown),
+            ..Part::new(b.range(), span(b.seen), share_of(b.heat), share_of(b.sure) as f32)
+        };
         self.bins.iter().map(part)
     }
 }
@@ -143,12 +150,15 @@ impl Tile {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Part {
     range: Range,
-    /// Time looked at: nanoseconds at zoom 1, eight times as long ones with every further zoom.
+    /// Time in which it is known: nanoseconds at zoom 1, eight times as long ones with every further
+    /// zoom.
     seen: u64,
-    /// Frequency in [`ONE`] times time looked at.
+    /// Frequency in [`ONE`] times time known.
     hot: u64,
     /// Confidence, likewise.
     sure: u64,
+    /// Time in which it was looked at and is unknown all the same.
+    unknown: u64,
 }
 
 /// Frequency or confidence 1.
@@ -166,12 +176,20 @@ impl Part {
         let hot = if heat == 0.0 { 0 } else { whole(heat).max(1) * seen };
         let sure =
             if confidence >= 1.0 { seen << ONE_BITS } else { whole(confidence.into()) * seen };
-        Self { range, seen, hot, sure }
+        Self { range, seen, hot, sure, unknown: 0 }
+    }
+
+    /// A region that was looked at for `time`.
+    fn of(region: &tierscope_core::Region, time: u64) -> Self {
+        if region.is_unknown() {
+            return Self { unknown: time, ..Self::empty(region.range) };
+        }
+        Self::new(region.range, time, region.frequency(), region.confidence)
     }
 
     /// Not looked at so far.
     fn empty(range: Range) -> Self {
-        Self { range, seen: 0, hot: 0, sure: 0 }
+        Self { range, seen: 0, hot: 0, sure: 0, unknown: 0 }
     }
 
     /// Takes away what lies below `at`, which is inside.
@@ -185,6 +203,7 @@ impl Part {
         self.seen += other.seen;
         self.hot += other.hot;
         self.sure += other.sure;
+        self.unknown += other.unknown;
     }
 }
 
@@ -332,13 +351,14 @@ fn push_bin(bins: &mut Vec<Bin>, mut bin: Bin) {
     bins.push(bin);
 }
 
-/// Sums over bytes: of time looked at, of frequency and confidence times it, of frequency squared
-/// times it.
+/// Sums over bytes: of time known, of frequency and confidence times it, of frequency squared
+/// times it; and of time unknown.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moments {
     seen: u128,
     hot: u128,
     sure: u128,
+    unknown: u128,
     /// Only ranks blocks, so rounding does no harm.
     squares: f64,
 }
@@ -352,6 +372,7 @@ impl Moments {
             seen: self.seen + wide(part.seen),
             hot: self.hot + wide(part.hot),
             sure: self.sure + wide(part.sure),
+            unknown: self.unknown + wide(part.unknown),
             squares: self.squares + square,
         }
     }
@@ -361,6 +382,7 @@ impl Moments {
             seen: self.seen - other.seen,
             hot: self.hot - other.hot,
             sure: self.sure - other.sure,
+            unknown: self.unknown - other.unknown,
             squares: self.squares - other.squares,
         }
     }
@@ -415,11 +437,11 @@ struct Block {
     error: f64,
 }
 
-/// What a byte not looked at counts, beside one looked at, in the error of a block that holds
-/// both. Small: where heat changes matters more than where looking ended.
+/// What a byte of another state (known, unknown, not looked at) counts in the error of a block that
+/// holds more than one. Small: where heat changes matters more than where knowing ended.
 const EDGE: f64 = 1.0 / 64.0;
 
-/// Errors below this share of the time looked at are rounding.
+/// Errors below this share of the time known or unknown are rounding.
 const ROUNDING: f64 = 1e-9;
 
 impl Block {
@@ -429,9 +451,10 @@ impl Block {
         let all = time as f64 * (1u64 << shift) as f64;
         let (seen, hot) = (sum.seen as f64, sum.hot as f64 / ONE);
         let heat = if seen > 0.0 { sum.squares - hot * hot / seen } else { 0.0 };
-        let edge = EDGE * seen * (all - seen).max(0.0) / all;
-        let error = heat.max(0.0) + edge;
-        let error = if error > seen * ROUNDING { error } else { 0.0 };
+        let unknown = sum.unknown as f64;
+        let edge = |part: f64| EDGE * part * (all - part).max(0.0) / all;
+        let error = heat.max(0.0) + edge(seen) + edge(unknown);
+        let error = if error > (seen + unknown) * ROUNDING { error } else { 0.0 };
         Self { space, first, shift, sum, error }
     }
 
@@ -441,19 +464,21 @@ impl Block {
         [self.first, self.first + (1u64 << shift)]
             .map(|first| Block::new(prefix, time, self.space, first, shift))
             .into_iter()
-            .filter(|half| half.sum.seen > 0)
+            .filter(|half| half.sum.seen > 0 || half.sum.unknown > 0)
     }
 
     fn bin(&self, time: u64) -> Bin {
         let all = time as f64 * (1u64 << self.shift) as f64;
         let seen = self.sum.seen as f64;
+        let mean = |sum: u128| if seen > 0.0 { sum as f64 / ONE / seen } else { 0.0 };
         Bin {
             space: self.space,
             start: self.first,
             shift: self.shift,
-            heat: quantised(self.sum.hot as f64 / ONE / seen),
+            heat: quantised(mean(self.sum.hot)),
             seen: quantised(seen / all),
-            sure: (self.sum.sure as f64 / ONE / seen * 255.0).round() as u8,
+            sure: (mean(self.sum.sure) * 255.0).round() as u8,
+            unknown: quantised(self.sum.unknown as f64 / all),
         }
     }
 }
@@ -512,13 +537,18 @@ mod tests {
         (0..windows).flat_map(|w| pyramid.window(&snapshot(w, regions(w)))).collect()
     }
 
+    /// A page that was looked at all the time and is cold.
+    fn bin(start: u64) -> Bin {
+        Bin { space: SpaceId(0), start, shift: 12, heat: 0, seen: 255, sure: 255, unknown: 0 }
+    }
+
     #[test]
     fn each_zoom_comes_with_the_window_that_completes_it() {
         let tiles = tiles(64, |_| vec![region(0, GIB, 40.0)]);
         let names: Vec<_> = tiles.iter().map(|tile| (tile.zoom, tile.index)).collect();
         let ones = (0..8).map(|index| (1, index));
         assert_eq!(names, ones.chain([(2, 0)]).collect::<Vec<_>>());
-        let whole = Bin { space: SpaceId(0), start: 0, shift: 30, heat: 255, seen: 255, sure: 255 };
+        let whole = Bin { shift: 30, heat: 255, ..bin(0) };
         assert!(tiles.iter().all(|tile| tile.bins == [whole]));
     }
 
@@ -535,14 +565,7 @@ mod tests {
         };
         for tile in tiles(512, regions) {
             let hot: Vec<_> = tile.bins.iter().filter(|bin| bin.heat > 0).collect();
-            let page = Bin {
-                space: SpaceId(0),
-                start: needle,
-                shift: 12,
-                heat: 255,
-                seen: 255,
-                sure: 255,
-            };
+            let page = Bin { heat: 255, ..bin(needle) };
             assert_eq!(hot, [&page], "zoom {}", tile.zoom);
             assert!(tile.bins.len() <= 29, "{} bins", tile.bins.len());
         }
@@ -563,6 +586,30 @@ mod tests {
         assert_eq!(shown, [(0, 20, 32, 255), (1, 20, 255, 32)]);
     }
 
+    // Four MiB: the first is cold, the second unknown in every window, the third in two windows of
+    // eight and hot in the others, the fourth not looked at. Hits of what is unknown are not heat.
+    #[test]
+    fn what_is_unknown_keeps_its_state() {
+        let unknown = |region: Region| Region { unknown: true, ..region };
+        let tiles = tiles(64, |window| {
+            let third = region(2 * MIB, 3 * MIB, 40.0);
+            vec![
+                region(0, MIB, 0.0),
+                unknown(region(MIB, 2 * MIB, 40.0)),
+                if window % 8 < 2 { unknown(third) } else { third },
+                Region { samples: 0, ..unknown(region(3 * MIB, 4 * MIB, 0.0)) },
+            ]
+        });
+        let mib = |index: u64| Bin { shift: 20, ..bin(index * MIB) };
+        let second = Bin { seen: 0, sure: 0, unknown: 255, ..mib(1) };
+        // Six eighths and two eighths of 255.
+        let third = Bin { heat: 255, seen: 191, unknown: 64, ..mib(2) };
+        assert_eq!(tiles.len(), 9);
+        for tile in &tiles {
+            assert_eq!(tile.bins, [mib(0), second, third], "zoom {}", tile.zoom);
+        }
+    }
+
     #[test]
     fn heat_ever_so_small_is_not_cold() {
         let hits = |window| if window == 5 { 0.001 } else { 0.0 };
@@ -581,7 +628,8 @@ mod tests {
                     let start = at + gap;
                     at = start + pages;
                     let confidence = [1.0, 0.5, 0.25][hits as usize % 3];
-                    Region { confidence, ..region(start * 4096, at * 4096, hits as f32) }
+                    let unknown = hits % 5 == 4;
+                    Region { confidence, unknown, ..region(start * 4096, at * 4096, hits as f32) }
                 };
                 parts.into_iter().map(place).filter(|r| !r.range.is_empty()).collect()
             };
@@ -589,12 +637,16 @@ mod tests {
         }
     }
 
-    /// Frequency, confidence and looks of a page, by going through every window.
-    fn naive(windows: &[Vec<Region>], page: u64) -> (f64, f64, f64) {
+    /// Frequency and confidence of a page, windows in which it is known and in which it is unknown,
+    /// by going through every window.
+    fn naive(windows: &[Vec<Region>], page: u64) -> (f64, f64, f64, f64) {
         let holds = |r: &&Region| r.range.start <= page * 4096 && page * 4096 < r.range.end;
         let seen = windows.iter().filter_map(|regions| regions.iter().find(holds));
-        seen.fold((0.0, 0.0, 0.0), |(hot, sure, looks), region| {
-            (hot + region.frequency(), sure + f64::from(region.confidence), looks + 1.0)
+        seen.fold((0.0, 0.0, 0.0, 0.0), |(hot, sure, known, unknown), region| {
+            if region.unknown {
+                return (hot, sure, known, unknown + 1.0);
+            }
+            (hot + region.frequency(), sure + f64::from(region.confidence), known + 1.0, unknown)
         })
     }
 
@@ -605,11 +657,12 @@ mod tests {
             let all = |window: u64| windows.get(window as usize).cloned().unwrap_or_default();
             let tile = tiles(8, all).remove(0);
             for page in 0..200 {
-                let (hot, sure, seen) = naive(&windows, page);
+                let (hot, sure, seen, unknown) = naive(&windows, page);
                 let bin = tile.bins.iter().find(|b| b.range().start <= page * 4096 && page * 4096 < b.range().end);
                 match bin {
-                    None => prop_assert_eq!(seen, 0.0, "page {}", page),
+                    None => prop_assert_eq!(seen + unknown, 0.0, "page {}", page),
                     Some(bin) => {
+                        prop_assert!((share_of(bin.unknown) - unknown / 8.0).abs() < 0.003, "page {page}");
                         prop_assert!((share_of(bin.seen) - seen / 8.0).abs() < 0.003, "page {page}");
                         prop_assert!((share_of(bin.sure) - sure / seen.max(1.0)).abs() < 0.003, "page {page}");
                         prop_assert!((share_of(bin.heat) - hot / seen.max(1.0)).abs() < 0.005, "page {page}");
@@ -623,7 +676,7 @@ mod tests {
         fn few_bins_cover_all(windows in some_windows(), budget in 1usize..12) {
             let mut sum = Sum::default();
             for regions in &windows {
-                sum.add(regions.iter().map(|r| Part::new(r.range, 200, r.frequency(), r.confidence)), 200);
+                sum.add(regions.iter().map(|r| Part::of(r, 200)), 200);
             }
             let bins = sum.bins(budget);
             prop_assert!(bins.len() <= budget.max(1));
@@ -647,7 +700,7 @@ mod tests {
             for index in 0..windows.len().max(others.len()) {
                 let here = windows.get(index).unwrap_or(&none).iter().copied();
                 let there = others.get(index).unwrap_or(&none).iter().map(elsewhere);
-                let parts: Vec<Part> = here.chain(there).map(|r| Part::new(r.range, 200, r.frequency(), r.confidence)).collect();
+                let parts: Vec<Part> = here.chain(there).map(|r| Part::of(&r, 200)).collect();
                 sum.add(parts.iter().copied(), 200);
                 added.extend(parts);
             }
@@ -657,7 +710,7 @@ mod tests {
                 let mut naive = Part::empty(Range::new(space, page, page + 4096));
                 added.iter().filter(holds).for_each(|part| naive.add(part));
                 let found = sum.parts.iter().find(holds).map(|part| Part { range: naive.range, ..*part });
-                prop_assert_eq!(found, (naive.seen > 0).then_some(naive));
+                prop_assert_eq!(found, (naive.seen + naive.unknown > 0).then_some(naive));
             }
         }
     }

@@ -58,7 +58,9 @@ pub struct Ages {
     pub warm_bytes: u64,
     /// Bytes not accessed.
     pub cold_bytes: u64,
-    /// Bytes that nobody looked at in that window: in no bin.
+    /// Bytes looked at of which there was too little evidence: in no bin.
+    pub unknown_bytes: u64,
+    /// Bytes that were not looked at in that window: in no bin.
     pub unseen_bytes: u64,
     /// The bins up to the oldest, each twice as long as the one before.
     pub bins: Vec<AgeBin>,
@@ -80,6 +82,7 @@ pub fn ages(recording: &Recording, view: &View) -> Result<Ages> {
         hot_bytes: 0,
         warm_bytes: 0,
         cold_bytes: 0,
+        unknown_bytes: 0,
         unseen_bytes: 0,
         bins: Vec::new(),
     };
@@ -100,7 +103,9 @@ impl Ages {
             return;
         }
         if region.is_unknown() {
-            self.unseen_bytes = self.unseen_bytes.saturating_add(bytes);
+            let sum =
+                if region.is_unseen() { &mut self.unseen_bytes } else { &mut self.unknown_bytes };
+            *sum = sum.saturating_add(bytes);
             return;
         }
         let index = bin_of(region.age);
@@ -160,8 +165,8 @@ impl Ages {
         let [hot, warm, cold] =
             [self.hot_bytes, self.warm_bytes, self.cold_bytes].map(human::bytes);
         writeln!(out, "{:>12} {:>10} {hot:>12} {warm:>12} {cold:>12}", "all", "")?;
-        if self.unseen_bytes > 0 {
-            writeln!(out, "not looked at: {}", human::bytes(self.unseen_bytes))?;
+        if let Some(rest) = self.rest() {
+            writeln!(out, "{rest}")?;
         }
         writeln!(out, "bars: # hot, - the others")
     }
@@ -169,6 +174,16 @@ impl Ages {
     pub(crate) fn title(&self) -> String {
         let at = human::duration(Duration::from_nanos(self.at_ns));
         format!("{}: bytes by age at {at}", self.target)
+    }
+
+    /// What is in no bin.
+    pub(crate) fn rest(&self) -> Option<String> {
+        let part =
+            |bytes: u64, why: &str| (bytes > 0).then(|| format!("{} {why}", human::bytes(bytes)));
+        let unknown = part(self.unknown_bytes, "unknown (too little evidence)");
+        let unseen = part(self.unseen_bytes, "not looked at");
+        let parts: Vec<_> = unknown.into_iter().chain(unseen).collect();
+        (!parts.is_empty()).then(|| format!("besides: {}", parts.join(", ")))
     }
 
     pub(crate) fn definition(&self) -> String {

@@ -11,7 +11,7 @@ use crate::view::{View, since_start};
 
 /// Windows whose regions are read, at most, where no metric tells. Evenly spaced ones stand for
 /// the others then.
-const READ: usize = 1024;
+pub(crate) const READ: usize = 1024;
 
 /// Bytes in a window, of what is in view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub(crate) struct Figures {
     pub(crate) hot: u64,
     /// With at least one sampling hit.
     pub(crate) accessed: u64,
+    /// Looked at, with too little evidence to tell hot from cold: neither of the two.
+    pub(crate) unknown: u64,
     /// In memory, if the recording knows.
     pub(crate) in_memory: Option<InMemory>,
 }
@@ -45,14 +47,17 @@ pub(crate) fn figures(recording: &Recording, view: &View) -> Result<(Vec<Figures
 }
 
 /// Up to `most` windows, evenly spaced, with the last one.
-fn spread(windows: &Span<usize>, most: usize) -> impl Iterator<Item = usize> + use<> {
+pub(crate) fn spread(windows: &Span<usize>, most: usize) -> impl Iterator<Item = usize> + use<> {
     let step = windows.len().div_ceil(most).max(1);
     let offset = (windows.len() - 1) % step;
     (windows.start + offset..windows.end).step_by(step)
 }
 
-fn told(metrics: &[Metric]) -> bool {
-    metrics.iter().any(|metric| metric.name == "accessed_bytes")
+/// Whether metrics say of every state how many bytes are in it: those of older recordings do not.
+pub(crate) fn told(metrics: &[Metric]) -> bool {
+    ["accessed_bytes", "unknown_bytes"]
+        .iter()
+        .all(|name| metrics.iter().any(|metric| metric.name == *name))
 }
 
 fn of_window(recording: &Recording, index: usize) -> Figures {
@@ -81,6 +86,7 @@ fn from_metrics(
         let bytes = metric.value as u64;
         match metric.name.as_str() {
             "hot_bytes" => figures.hot = figures.hot.saturating_add(bytes),
+            "unknown_bytes" => figures.unknown = figures.unknown.saturating_add(bytes),
             "accessed_bytes" => figures.accessed = figures.accessed.saturating_add(bytes),
             _ => {}
         }
@@ -103,6 +109,9 @@ fn from_regions(
         }
         if region.is_accessed() {
             figures.accessed = figures.accessed.saturating_add(bytes);
+        }
+        if region.is_unknown() && !region.is_unseen() {
+            figures.unknown = figures.unknown.saturating_add(bytes);
         }
     }
     Ok(figures)

@@ -24,6 +24,8 @@ pub struct Point {
     pub accessed_bytes: u64,
     /// Bytes hot in a window.
     pub hot_bytes: u64,
+    /// Bytes unknown in a window: in neither of the two before.
+    pub unknown_bytes: u64,
     /// Least hot bytes of a window.
     pub hot_min: u64,
     /// Most.
@@ -54,6 +56,7 @@ fn point(windows: &[Figures]) -> Point {
         tier_bytes: (0..tiers).filter_map(tier).collect(),
         accessed_bytes: mean(|w| w.accessed),
         hot_bytes: mean(|w| w.hot),
+        unknown_bytes: mean(|w| w.unknown),
         hot_min: hot().min().unwrap_or(0),
         hot_max: hot().max().unwrap_or(0),
     }

@@ -12,7 +12,7 @@ use tierscope_record::{Heat, HeatPart, Recording, windows_in};
 use crate::areas::{self, Block};
 use crate::human::{self, unless_closed};
 use crate::names::{label, space_name};
-use crate::style::{Color, DENSITY, FAINT, RESET, Style, background, step};
+use crate::style::{Color, DENSITY, DOUBT, FAINT, RESET, Style, background, step};
 use crate::view::{View, since_start};
 
 /// How many cells.
@@ -47,8 +47,40 @@ pub enum Cell {
     Unmapped,
     /// Mapped, but the instrument did not look. In JSON: -1.
     NotLookedAt,
-    /// Mean frequency where it looked, 0..=1. In JSON: the number.
+    /// Looked at, and of more of it (bytes times time) there is too little evidence than there is
+    /// enough. In JSON: -2.
+    Unknown,
+    /// Mean frequency where it is known, 0..=1. In JSON: the number.
     Heat(f64),
+}
+
+/// What was added up in a cell: bytes times nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sum {
+    /// Those known.
+    known: f64,
+    /// The same times frequency.
+    hot: f64,
+    /// Those unknown.
+    unknown: f64,
+}
+
+impl Sum {
+    /// Adds so many bytes times nanoseconds of `part`.
+    pub(crate) fn add(&mut self, part: &HeatPart, amount: f64) {
+        self.known += part.seen * amount;
+        self.hot += part.seen * amount * part.heat;
+        self.unknown += part.unknown * amount;
+    }
+
+    /// `None` if nothing of it was looked at.
+    pub(crate) fn cell(&self) -> Option<Cell> {
+        match () {
+            () if self.unknown > self.known => Some(Cell::Unknown),
+            () if self.known > 0.0 => Some(Cell::Heat((self.hot / self.known).min(1.0))),
+            () => None,
+        }
+    }
 }
 
 impl Serialize for Cell {
@@ -56,6 +88,7 @@ impl Serialize for Cell {
         match self {
             Cell::Unmapped => serializer.serialize_none(),
             Cell::NotLookedAt => serializer.serialize_i64(-1),
+            Cell::Unknown => serializer.serialize_i64(-2),
             Cell::Heat(heat) => serializer.serialize_f64((heat * 1e6).round() / 1e6),
         }
     }
@@ -216,14 +249,14 @@ pub(crate) fn shown(
 struct Canvas {
     rows: Vec<Range>,
     columns: usize,
-    /// By row, then column: bytes times nanoseconds looked at, and the same times frequency.
-    sums: Vec<(f64, f64)>,
+    /// By row, then column.
+    sums: Vec<Sum>,
 }
 
 impl Canvas {
     fn new(blocks: &[Block], columns: usize) -> Self {
         let rows: Vec<Range> = blocks.iter().flat_map(Block::rows).collect();
-        let sums = vec![(0.0, 0.0); rows.len() * columns];
+        let sums = vec![Sum::default(); rows.len() * columns];
         Self { rows, columns, sums }
     }
 
@@ -239,11 +272,9 @@ impl Canvas {
         let first = self.rows.partition_point(|row| (row.space, row.end) <= key);
         for row in first..self.rows.len() {
             let Some(common) = self.rows[row].intersect(range) else { break };
-            let seen = part.seen * common.bytes() as f64;
             for (column, nanos) in shares {
                 let sum = &mut self.sums[row * self.columns + column];
-                sum.0 += seen * nanos;
-                sum.1 += seen * nanos * part.heat;
+                sum.add(part, common.bytes() as f64 * nanos);
             }
         }
     }
@@ -270,13 +301,11 @@ impl Canvas {
     fn row(&self, row: usize, layouts: &[Arc<Mappings>]) -> Row {
         let range = self.rows[row];
         let cell = |column: usize| {
-            let (seen, hot) = self.sums[row * self.columns + column];
-            let layout = &layouts[column];
-            match () {
-                () if seen > 0.0 => Cell::Heat((hot / seen).min(1.0)),
-                () if layout.find(&range).is_some() => Cell::NotLookedAt,
-                () => Cell::Unmapped,
-            }
+            let told = self.sums[row * self.columns + column].cell();
+            told.unwrap_or_else(|| match layouts[column].find(&range) {
+                Some(_) => Cell::NotLookedAt,
+                None => Cell::Unmapped,
+            })
         };
         Row {
             start: range.start,
@@ -301,7 +330,12 @@ fn mapping_name(layout: &Mappings, range: &Range) -> String {
     }
 }
 
-const NOT_LOOKED_AT: char = '?';
+/// Stands for memory that was not looked at.
+pub(crate) const NOT_LOOKED_AT: char = '?';
+/// Stands for memory of which there is too little evidence.
+pub(crate) const UNKNOWN: char = 'u';
+/// The same in words, for legends.
+pub(crate) const UNKNOWN_MEANS: &str = "unknown: too little evidence to tell hot from cold";
 
 impl Heatmap {
     /// For people. A closed pipe is no error.
@@ -396,6 +430,7 @@ fn plain(cell: &Cell) -> char {
     match cell {
         Cell::Unmapped => ' ',
         Cell::NotLookedAt => NOT_LOOKED_AT,
+        Cell::Unknown => UNKNOWN,
         Cell::Heat(heat) => DENSITY[step(*heat, DENSITY.len())],
     }
 }
@@ -404,6 +439,7 @@ fn colored(cell: &Cell, color: Color) -> (String, char) {
     match cell {
         Cell::Unmapped => (String::new(), ' '),
         Cell::NotLookedAt => (FAINT.into(), NOT_LOOKED_AT),
+        Cell::Unknown => (DOUBT.into(), UNKNOWN),
         Cell::Heat(heat) => (background(color, *heat), ' '),
     }
 }
@@ -412,5 +448,10 @@ fn write_legend(out: &mut dyn Write, color: Color) -> io::Result<()> {
     write!(out, "{:>1$}cold ", "", LEFT)?;
     let ramp: Vec<Cell> = (0..9).map(|step| Cell::Heat(f64::from(step) / 8.0)).collect();
     write_cells(out, &ramp, color)?;
-    writeln!(out, " hot (frequency 0 to 1), {NOT_LOOKED_AT} not looked at, blank not mapped")
+    writeln!(out, " hot (frequency 0 to 1), blank not mapped")?;
+    write!(out, "{:>1$}", "", LEFT)?;
+    write_cells(out, &[Cell::Unknown], color)?;
+    write!(out, " {UNKNOWN_MEANS}, ")?;
+    write_cells(out, &[Cell::NotLookedAt], color)?;
+    writeln!(out, " not looked at")
 }

@@ -35,6 +35,40 @@ fn trimmed(value: f64) -> String {
     text.strip_suffix(".0").map(str::to_string).unwrap_or(text)
 }
 
+/// `1,240 /s (900..1,700)`: three digits of the estimate, two of its bounds.
+pub(crate) fn rate(low: f64, mean: f64, high: f64) -> String {
+    format!("{} /s ({}..{})", number(mean, 3), number(low, 2), number(high, 2))
+}
+
+/// So many significant digits, thousands apart.
+fn number(value: f64, digits: i32) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    if magnitude < -4 {
+        return format!("{value:.0$e}", (digits - 1) as usize);
+    }
+    let behind = digits - 1 - magnitude;
+    let unit = 10f64.powi(-behind);
+    let text = format!("{:.*}", behind.max(0) as usize, (value / unit).round() * unit);
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let rest = rest.trim_end_matches('0').trim_end_matches('.');
+    format!("{}{rest}", grouped(whole))
+}
+
+/// `1,240`.
+fn grouped(whole: &str) -> String {
+    let mut text = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// `12.5 %`.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
@@ -93,6 +127,14 @@ mod tests {
         let shown =
             [5, 200, 3_200, 60_000, 7_500_000].map(|ms| duration(Duration::from_millis(ms)));
         assert_eq!(shown, ["5 ms", "200 ms", "3.2 s", "1 min 0 s", "2 h 5 min"]);
+    }
+
+    #[test]
+    fn rates_with_their_interval() {
+        assert_eq!(rate(903.0, 1238.4, 1699.0), "1,240 /s (900..1,700)");
+        assert_eq!(rate(0.0, 0.5, 2.0), "0.5 /s (0..2)");
+        assert_eq!(rate(0.000_12, 0.001_236, 0.0151), "0.00124 /s (0.00012..0.015)");
+        assert_eq!(rate(0.000_001_2, 9.996, 1_250_000.0), "10 /s (1.2e-6..1,300,000)");
     }
 
     #[test]

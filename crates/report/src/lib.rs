@@ -31,7 +31,7 @@ pub use footprint::Point;
 pub use heatmap::{Area, Cell, Grid, Heatmap, Row, heatmap};
 pub use json::write_json;
 pub use names::ranges_named;
-pub use regions::{RegionRow, Regions, RegionsOptions, Sort, SpaceHot, regions};
+pub use regions::{RegionRow, Regions, RegionsOptions, RowRate, Sort, SpaceHot, regions};
 pub use style::{Color, Style, When};
 pub use summary::{MachineFacts, SpaceSummary, Spread, Summary, TierSummary, summary};
 pub use tiers::TierName;

@@ -12,6 +12,7 @@ struct Sums {
     seen: i128,
     hot: i128,
     sure: i128,
+    unknown: i128,
 }
 
 impl Sums {
@@ -20,11 +21,12 @@ impl Sums {
             seen: self.seen + other.seen,
             hot: self.hot + other.hot,
             sure: self.sure + other.sure,
+            unknown: self.unknown + other.unknown,
         }
     }
 
     fn negated(self) -> Sums {
-        Sums { seen: -self.seen, hot: -self.hot, sure: -self.sure }
+        Sums { seen: -self.seen, hot: -self.hot, sure: -self.sure, unknown: -self.unknown }
     }
 }
 
@@ -32,11 +34,11 @@ impl Sums {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Mean {
     pub(crate) range: Range,
-    /// Mean frequency while looked at, 0..=1.
+    /// Mean frequency while known, 0..=1; 0 if it never was.
     pub(crate) frequency: f64,
-    /// Mean confidence while looked at, 0..=1.
+    /// Mean confidence while known, 0..=1; 0 if it never was.
     pub(crate) confidence: f64,
-    /// Nanoseconds looked at.
+    /// Nanoseconds looked at and known.
     pub(crate) seen: u64,
 }
 
@@ -48,13 +50,22 @@ pub(crate) struct Means {
 }
 
 impl Means {
-    /// `range` was looked at for `nanos`, with this frequency and confidence (0..=1).
+    /// `range` was looked at and known for `nanos`, with this frequency and confidence (0..=1).
     pub(crate) fn add(&mut self, range: &Range, nanos: u64, frequency: f64, confidence: f64) {
         let whole = |share: f64| {
             let least = f64::from(u8::from(share > 0.0));
             (share * ONE).round().clamp(least, ONE) as i128 * i128::from(nanos)
         };
-        let sums = Sums { seen: nanos.into(), hot: whole(frequency), sure: whole(confidence) };
+        let (hot, sure) = (whole(frequency), whole(confidence));
+        self.push(range, Sums { seen: nanos.into(), hot, sure, unknown: 0 });
+    }
+
+    /// `range` was looked at and unknown for `nanos`; for 0 of them it is only cut out.
+    pub(crate) fn add_unknown(&mut self, range: &Range, nanos: u64) {
+        self.push(range, Sums { unknown: nanos.into(), ..Sums::default() });
+    }
+
+    fn push(&mut self, range: &Range, sums: Sums) {
         self.steps.push((range.space, range.start, sums));
         self.steps.push((range.space, range.end, sums.negated()));
     }
@@ -67,7 +78,7 @@ impl Means {
         for pair in self.steps.windows(2) {
             let ((space, start, sums), (next_space, end, _)) = (pair[0], pair[1]);
             now = now.plus(sums);
-            if space == next_space && start < end && now.seen > 0 {
+            if space == next_space && start < end && (now.seen > 0 || now.unknown > 0) {
                 means.push(now.over(Range::new(space, start, end)));
             }
         }
@@ -77,11 +88,14 @@ impl Means {
 
 impl Sums {
     fn over(self, range: Range) -> Mean {
-        let seen = self.seen as f64;
+        let mean = |sum: i128| match self.seen {
+            0 => 0.0,
+            seen => sum as f64 / ONE / seen as f64,
+        };
         Mean {
             range,
-            frequency: self.hot as f64 / ONE / seen,
-            confidence: self.sure as f64 / ONE / seen,
+            frequency: mean(self.hot),
+            confidence: mean(self.sure),
             seen: u64::try_from(self.seen).unwrap_or(u64::MAX),
         }
     }
@@ -106,6 +120,18 @@ mod tests {
         let shown: Vec<_> =
             means.finish().iter().map(|m| (m.range.start, m.frequency, m.seen)).collect();
         assert_eq!(shown, [(0, 1.0, 10), (10, 25.0 / 40.0, 40), (20, 0.5, 30)]);
+    }
+
+    // 0..10 is known for 10 ns and unknown for 30, 10..20 never known; 5..8 is cut out.
+    #[test]
+    fn what_is_unknown_has_no_part_in_means() {
+        let mut means = Means::default();
+        means.add(&range(0, 10), 10, 0.5, 1.0);
+        means.add_unknown(&range(0, 20), 30);
+        means.add_unknown(&range(5, 8), 0);
+        let shown: Vec<_> =
+            means.finish().iter().map(|m| (m.range.start, m.frequency, m.seen)).collect();
+        assert_eq!(shown, [(0, 0.5, 10), (5, 0.5, 10), (8, 0.5, 10), (10, 0.0, 0)]);
     }
 
     #[test]

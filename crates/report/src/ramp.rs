@@ -16,6 +16,9 @@ const DARK: [Rgb; 6] =
 /// Mapped, but not looked at.
 const UNSEEN: (Rgb, Rgb) = ((243, 243, 243), (31, 32, 36));
 
+/// Looked at, with too little evidence: a hue that the ramps have not.
+const UNKNOWN: (Rgb, Rgb) = ((150, 205, 198), (30, 84, 80));
+
 /// The step of a frequency: 0 for exactly cold. Above, by the square root: what is just hot (5 of
 /// 40) shall not look cold.
 pub(crate) fn step(heat: f64) -> usize {
@@ -53,6 +56,11 @@ pub(crate) fn unseen_on_paper() -> String {
     hex(UNSEEN.0)
 }
 
+/// What is unknown, on paper.
+pub(crate) fn unknown_on_paper() -> String {
+    hex(UNKNOWN.0)
+}
+
 /// The ramp as custom properties of CSS, `--h0` and so on, for both schemes.
 pub(crate) fn css() -> String {
     let mut css = String::from(":root {\n");
@@ -61,7 +69,10 @@ pub(crate) fn css() -> String {
         // Writing to a string does not fail.
         let _ = writeln!(css, "  --h{step}: light-dark({light}, {dark});");
     }
-    let _ = writeln!(css, "  --unseen: light-dark({}, {});\n}}", hex(UNSEEN.0), hex(UNSEEN.1));
+    for (name, (light, dark)) in [("unseen", UNSEEN), ("unknown", UNKNOWN)] {
+        let _ = writeln!(css, "  --{name}: light-dark({}, {});", hex(light), hex(dark));
+    }
+    css.push_str("}\n");
     css
 }
 

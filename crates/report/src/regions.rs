@@ -8,10 +8,11 @@ use std::time::Duration;
 use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::{
-    CONFIRMED, Mapping, Mappings, Range, RangeSet, Region, Result, Snapshot, SpaceId,
+    CONFIRMED, Mapping, Mappings, Range, RangeSet, Rate, Region, Result, Snapshot, SpaceId,
 };
 use tierscope_record::{Recording, backing_name, windows_in};
 
+use crate::heatmap::UNKNOWN_MEANS;
 use crate::human::{self, unless_closed};
 use crate::mean::{Mean, Means};
 use crate::names;
@@ -46,7 +47,32 @@ impl Default for RegionsOptions {
 /// Up to so many windows are read one by one; of more, tiles tell.
 const EXACT_WINDOWS: usize = 512;
 
-/// A range of like heat.
+/// Accesses per second and page of 4 KiB, with the 90 % interval around them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RowRate {
+    /// Lower bound.
+    pub low: f32,
+    /// The estimate.
+    pub mean: f32,
+    /// Upper bound.
+    pub high: f32,
+}
+
+impl RowRate {
+    pub(crate) fn of(rate: &Rate) -> Self {
+        Self { low: rate.low, mean: rate.mean, high: rate.high }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        human::rate(self.low.into(), self.mean.into(), self.high.into())
+    }
+}
+
+/// What a column of rates means.
+pub(crate) const RATE_MEANS: &str =
+    "rate: accesses a second and page of 4 KiB at the end, and the 90 % interval";
+
+/// A range of like heat, or one that is unknown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RegionRow {
     /// Its space.
@@ -57,10 +83,16 @@ pub struct RegionRow {
     pub end: u64,
     /// Its size.
     pub bytes: u64,
-    /// Mean frequency, weighted by time, 0..=1.
-    pub frequency: f64,
+    /// Whether there is too little evidence to tell hot from cold: at the end of the time, or in all
+    /// of it. Such a row is neither hot nor cold.
+    pub unknown: bool,
+    /// Mean frequency while it was known, weighted by time, 0..=1; `None` if it is unknown.
+    pub frequency: Option<f64>,
     /// Mean confidence of the instrument, likewise.
-    pub confidence: f64,
+    pub confidence: Option<f64>,
+    /// How often its pages are accessed, at the end of the time; `None` if it is unknown, or the
+    /// instrument estimates no rates.
+    pub rate: Option<RowRate>,
     /// Windows for which the count has been about the same, at the end of the time.
     pub age: Option<u32>,
     /// The page-table level that told, at the end of the time.
@@ -105,6 +137,8 @@ pub struct Regions {
     pub hot_frequency: f64,
     /// Bytes called hot.
     pub hot_bytes: u64,
+    /// Bytes that are unknown.
+    pub unknown_bytes: u64,
     /// Hot ranges `[start, end)` of all spaces, in the order of the spaces.
     pub hot: Vec<(u64, u64)>,
     /// Hot ranges by space.
@@ -121,14 +155,15 @@ pub fn regions(recording: &Recording, view: &View, options: &RegionsOptions) -> 
     let view = with_last(recording, view, options.last);
     let windows = view.windows(recording)?;
     let exact = windows.len() <= EXACT_WINDOWS;
-    let means = if exact {
+    let layout = recording.layout(windows.end - 1)?;
+    let last = recording.snapshot(windows.end - 1)?;
+    let mut means = if exact {
         means_of_windows(recording, &windows, &view)?
     } else {
         means_of_tiles(recording, &windows, &view)?
     };
-    let layout = recording.layout(windows.end - 1)?;
-    let last = recording.snapshot(windows.end - 1)?;
-    let mut rows = merge(split(&means, &layout), &last);
+    cut_unknown(&mut means, &last, &view);
+    let mut rows = merge(split(&means.finish(), &layout), &last);
     let hot = rows.iter().filter(|row| row.hot).map(RegionRow::range).collect::<RangeSet>();
     sort(&mut rows, options.sort);
     let commits = recording.commits();
@@ -142,6 +177,7 @@ pub fn regions(recording: &Recording, view: &View, options: &RegionsOptions) -> 
         exact,
         hot_frequency: HOT_FREQUENCY,
         hot_bytes: hot.bytes(),
+        unknown_bytes: rows.iter().filter(|row| row.unknown).map(|row| row.bytes).sum(),
         hot: hot.as_slice().iter().map(|r| (r.start, r.end)).collect(),
         spaces: by_space(&hot, &named(recording, &windows, &hot, &layout)?),
         regions: rows,
@@ -158,39 +194,61 @@ fn with_last(recording: &Recording, view: &View, last: Duration) -> View {
     view
 }
 
-fn means_of_windows(
-    recording: &Recording,
-    windows: &Span<usize>,
-    view: &View,
-) -> Result<Vec<Mean>> {
+fn means_of_windows(recording: &Recording, windows: &Span<usize>, view: &View) -> Result<Means> {
     let mut means = Means::default();
     for index in windows.clone() {
         let snapshot = recording.snapshot(index)?;
         let nanos = snapshot.end.0.saturating_sub(snapshot.start.0).max(1);
-        for region in snapshot.regions.iter().filter(|region| !region.is_unknown()) {
+        for region in snapshot.regions.iter().filter(|region| !region.is_unseen()) {
             for range in view.clip(&region.range) {
-                means.add(&range, nanos, region.frequency(), region.confidence.into());
+                match region.is_unknown() {
+                    true => means.add_unknown(&range, nanos),
+                    false => means.add(&range, nanos, region.frequency(), region.confidence.into()),
+                }
             }
         }
     }
-    Ok(means.finish())
+    Ok(means)
 }
 
-fn means_of_tiles(recording: &Recording, windows: &Span<usize>, view: &View) -> Result<Vec<Mean>> {
+/// Cuts out what the last window calls unknown, so that no row is unknown in part.
+fn cut_unknown(means: &mut Means, last: &Snapshot, view: &View) {
+    let unknown = last.regions.iter().filter(|region| is_doubtful(region));
+    for range in unknown.flat_map(|region| view.clip(&region.range)) {
+        means.add_unknown(&range, 0);
+    }
+}
+
+/// Whether it was looked at and is unknown all the same.
+fn is_doubtful(region: &Region) -> bool {
+    region.is_unknown() && !region.is_unseen()
+}
+
+fn means_of_tiles(recording: &Recording, windows: &Span<usize>, view: &View) -> Result<Means> {
     let wide = |zoom: &u8| windows_in(*zoom).saturating_mul(64) > windows.len() as u64;
     let coarsest = (1..u8::MAX).find(wide).unwrap_or(1) - 1;
     let mut means = Means::default();
     recording.heat(windows.clone(), coarsest, |heat| {
         let nanos = heat.time.end.0.saturating_sub(heat.time.start.0).max(1);
         for part in &heat.parts {
-            let seen = ((part.seen * nanos as f64) as u64).max(1);
+            let [seen, unknown] = [part.seen, part.unknown].map(|share| span(share, nanos));
             for range in view.clip(&part.range) {
-                means.add(&range, seen, part.heat, part.confidence);
+                if seen > 0 {
+                    means.add(&range, seen, part.heat, part.confidence);
+                }
+                if unknown > 0 {
+                    means.add_unknown(&range, unknown);
+                }
             }
         }
         Ok(())
     })?;
-    Ok(means.finish())
+    Ok(means)
+}
+
+/// A share of some nanoseconds; what is not nothing stays so.
+fn span(share: f64, nanos: u64) -> u64 {
+    if share > 0.0 { ((share * nanos as f64) as u64).max(1) } else { 0 }
 }
 
 /// The means cut at the borders of mappings, each with its mapping.
@@ -238,18 +296,22 @@ fn region_at<'a>(last: &'a Snapshot, range: &Range) -> Option<&'a Region> {
 impl RegionRow {
     fn new(mean: &Mean, mapping: Option<&Mapping>, region: Option<&Region>) -> Self {
         let sure = mean.confidence >= f64::from(CONFIRMED);
+        let unknown = mean.seen == 0 || region.is_some_and(is_doubtful);
+        let known = |share: f64| (!unknown).then_some(share);
         Self {
             space: mean.range.space.0,
             start: mean.range.start,
             end: mean.range.end,
             bytes: mean.range.bytes(),
-            frequency: mean.frequency,
-            confidence: mean.confidence,
+            unknown,
+            frequency: known(mean.frequency),
+            confidence: known(mean.confidence),
+            rate: region.and_then(|r| r.rate.as_ref()).filter(|_| !unknown).map(RowRate::of),
             age: region.map(|r| r.age),
             level: region.and_then(|r| r.level).map(|level| level.number()),
             backing: mapping.map(|m| backing_name(m.backing)),
             name: mapping.map(|m| m.name.to_string()).unwrap_or_default(),
-            hot: sure && mean.frequency >= HOT_FREQUENCY,
+            hot: !unknown && sure && mean.frequency >= HOT_FREQUENCY,
         }
     }
 
@@ -259,17 +321,20 @@ impl RegionRow {
 
     /// Whether `next` follows at once and differs in nothing that the table shows.
     fn reads_like(&self, next: &RegionRow) -> bool {
-        let per_mille = |share: f64| (share * 1000.0).round() as u32;
+        let per_mille = |share: Option<f64>| share.map(|share| (share * 1000.0).round() as u32);
         self.range().touches(&next.range())
             && per_mille(self.frequency) == per_mille(next.frequency)
             && per_mille(self.confidence) == per_mille(next.confidence)
             && (self.age, self.level, self.hot) == (next.age, next.level, next.hot)
+            && (self.unknown, self.rate) == (next.unknown, next.rate)
             && (self.backing, &self.name) == (next.backing, &next.name)
     }
 
     fn join(&mut self, next: &RegionRow) {
         let (mine, theirs) = (self.bytes as f64, next.bytes as f64);
-        let mean = |a: f64, b: f64| (a * mine + b * theirs) / (mine + theirs);
+        let mean = |a: Option<f64>, b: Option<f64>| {
+            a.zip(b).map(|(a, b)| (a * mine + b * theirs) / (mine + theirs))
+        };
         self.frequency = mean(self.frequency, next.frequency);
         self.confidence = mean(self.confidence, next.confidence);
         self.end = next.end;
@@ -288,6 +353,7 @@ impl RegionRow {
 
 fn sort(rows: &mut [RegionRow], order: Sort) {
     if order == Sort::Heat {
+        // What is unknown comes last.
         let key = |row: &RegionRow| (row.frequency, row.bytes);
         rows.sort_by(|a, b| key(b).partial_cmp(&key(a)).unwrap_or(std::cmp::Ordering::Equal));
     }
@@ -332,20 +398,34 @@ impl Regions {
         if spaces {
             write!(out, "{:>5} ", "space")?;
         }
+        let rates = self.rate_width();
         writeln!(
             out,
-            "{:>14} {:>14} {:>10} {:>7} {:>6} {:>5} {:>4} mapping",
-            "start", "end", "size", "freq", "age", "level", "hot"
+            "{:>14} {:>14} {:>10} {:>7} {:>rates$}{:>6} {:>5} {:>4} mapping",
+            "start",
+            "end",
+            "size",
+            "freq",
+            if rates > 0 { "rate " } else { "" },
+            "age",
+            "level",
+            "hot"
         )?;
-        let before = if spaces { 74 } else { 68 };
+        let before = rates + if spaces { 74 } else { 68 };
         let room = style.width.saturating_sub(before).max(12);
         for row in &self.regions {
             if spaces {
                 write!(out, "{:>5} ", row.space)?;
             }
-            row.write(out, room)?;
+            row.write(out, rates, room)?;
         }
         Ok(())
+    }
+
+    /// Columns that rates take, with the gap after them; 0 where there are none.
+    fn rate_width(&self) -> usize {
+        let rates = self.regions.iter().filter_map(|row| row.rate);
+        rates.map(|rate| rate.text().len().max(4) + 1).max().unwrap_or(0)
     }
 
     fn write_title(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -359,21 +439,31 @@ impl Regions {
         )?;
         let share = human::percent(self.hot_frequency);
         writeln!(out, "{} hot (frequency of at least {share})", human::bytes(self.hot_bytes))?;
+        if self.unknown_bytes > 0 {
+            writeln!(out, "{} {UNKNOWN_MEANS}", human::bytes(self.unknown_bytes))?;
+        }
+        if self.rate_width() > 0 {
+            writeln!(out, "{RATE_MEANS}")?;
+        }
         writeln!(out)
     }
 }
 
 impl RegionRow {
-    fn write(&self, out: &mut dyn Write, room: usize) -> io::Result<()> {
+    fn write(&self, out: &mut dyn Write, rates: usize, room: usize) -> io::Result<()> {
         let number = |n: Option<u32>| n.map_or("-".into(), |n| n.to_string());
         let level = self.level.and_then(tierscope_core::Level::new);
+        let rate = match self.rate {
+            Some(rate) => format!("{:>width$} ", rate.text(), width = rates.saturating_sub(1)),
+            None => " ".repeat(rates),
+        };
         writeln!(
             out,
-            "{:>#14x} {:>#14x} {:>10} {:>7} {:>6} {:>5} {:>4} {}",
+            "{:>#14x} {:>#14x} {:>10} {:>7} {rate}{:>6} {:>5} {:>4} {}",
             self.start,
             self.end,
             human::bytes(self.bytes),
-            human::percent(self.frequency),
+            self.frequency.map_or("unknown".into(), human::percent),
             number(self.age),
             level.map_or("-".into(), |level| level.to_string()),
             if self.hot { "hot" } else { "" },

@@ -109,6 +109,8 @@ pub(crate) fn shade(color: Color, heat: f64) -> Shade {
 
 /// Faint text, for what was not looked at.
 pub(crate) const FAINT: &str = "\x1b[2m";
+/// Cyan text, which the heat ramp has not, for what is unknown.
+pub(crate) const DOUBT: &str = "\x1b[36m";
 /// Back to plain text.
 pub(crate) const RESET: &str = "\x1b[0m";
 

@@ -7,9 +7,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 use tierscope_core::metrics::HOT_FREQUENCY;
-use tierscope_core::{Mappings, Result, SpaceId};
+use tierscope_core::{Mappings, Region, Result, SpaceId};
 use tierscope_record::{Commit, Metric, Recording, residence_of};
 
+use crate::figures;
+use crate::heatmap::UNKNOWN_MEANS;
 use crate::human::{self, unless_closed};
 use crate::style::Style;
 use crate::tiers::{InMemory, NOT_TOLD, TierName, Tiers};
@@ -76,6 +78,8 @@ pub struct SpaceSummary {
     pub mapped_bytes: u64,
     /// Bytes whose frequency is at least [`HOT_FREQUENCY`].
     pub hot_bytes: Spread,
+    /// Bytes of which there is too little evidence.
+    pub unknown_bytes: Spread,
     /// Regions.
     pub regions: Spread,
 }
@@ -134,6 +138,13 @@ pub struct Summary {
     pub pages_drawn: u64,
     /// Bytes whose frequency is at least [`HOT_FREQUENCY`].
     pub hot_bytes: Spread,
+    /// Bytes known, and not hot. In each window, these, those hot, unknown and not looked at add up to
+    /// the bytes of its regions. Older recordings tell these three of up to 1024 windows.
+    pub not_hot_bytes: Spread,
+    /// Bytes looked at of which there is too little evidence to tell hot from cold.
+    pub unknown_bytes: Spread,
+    /// Bytes in regions that were not looked at.
+    pub unseen_bytes: Spread,
     /// Regions.
     pub regions: Spread,
     /// Frequency from which a region is called hot.
@@ -149,12 +160,35 @@ pub struct Summary {
     partial: bool,
 }
 
-/// Regions and hot bytes of a space in one window.
+/// Regions of a space in one window, and their bytes by state.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     regions: u64,
+    bytes: u64,
     hot: u64,
+    unknown: u64,
+    unseen: u64,
 }
+
+impl Figures {
+    fn not_hot(&self) -> u64 {
+        self.bytes.saturating_sub(self.hot).saturating_sub(self.unknown).saturating_sub(self.unseen)
+    }
+
+    fn add(&mut self, region: &Region, bytes: u64) {
+        self.regions += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        let state = match () {
+            () if region.is_unseen() => &mut self.unseen,
+            () if region.is_unknown() => &mut self.unknown,
+            () if region.is_hot(HOT_FREQUENCY) => &mut self.hot,
+            () => return,
+        };
+        *state = state.saturating_add(bytes);
+    }
+}
+
+type BySpace = BTreeMap<SpaceId, Figures>;
 
 /// Summarises what is in view.
 ///
@@ -171,10 +205,8 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
         in_memory.extend(InMemory::of(&residence_of(&metrics), &mut tiers, view));
         figures.push(figures_of(recording, index, &metrics, view)?);
     }
-    let sum = |of: fn(&Figures) -> u64| {
-        let window = |spaces: &BTreeMap<SpaceId, Figures>| spaces.values().map(of).sum();
-        Spread::of(&figures.iter().map(window).collect::<Vec<u64>>())
-    };
+    let read = states_of_regions(recording, &windows, view)?;
+    let states = read.as_ref().unwrap_or(&figures);
     let mapped: Vec<u64> = commits.iter().map(|row| row.mapped_bytes).collect();
     let layout = recording.layout(windows.end - 1)?;
     let (profiler_cpu, target_cpu) = cpu_shares(commits);
@@ -184,13 +216,36 @@ pub fn summary(recording: &Recording, view: &View) -> Result<Summary> {
     summary.mapped_bytes = Spread::of(&mapped);
     summary.partial = view.is_partial();
     summary.set_residence(&in_memory, &tiers);
-    summary.hot_bytes = sum(|of| of.hot);
-    summary.regions = sum(|of| of.regions);
+    summary.hot_bytes = sum(&figures, |of| of.hot);
+    summary.not_hot_bytes = sum(states, Figures::not_hot);
+    summary.unknown_bytes = sum(states, |of| of.unknown);
+    summary.unseen_bytes = sum(states, |of| of.unseen);
+    summary.regions = sum(&figures, |of| of.regions);
     summary.profiler_cpu = profiler_cpu;
     summary.target_cpu = target_cpu;
-    summary.spaces = by_space(&figures, &layout, view);
+    summary.spaces = by_space(&figures, states, &layout, view);
     name_ended(recording, &windows, &figures, &layout, &mut summary.spaces)?;
     Ok(summary)
+}
+
+/// A sum over all spaces, window by window.
+fn sum(windows: &[BySpace], of: fn(&Figures) -> u64) -> Spread {
+    let window = |spaces: &BySpace| spaces.values().map(of).sum();
+    Spread::of(&windows.iter().map(window).collect::<Vec<u64>>())
+}
+
+/// Figures of windows whose regions were read because their metrics do not tell all states, as those
+/// of older recordings; `None` where they do, or all regions are read anyway.
+fn states_of_regions(
+    recording: &Recording,
+    windows: &Span<usize>,
+    view: &View,
+) -> Result<Option<Vec<BySpace>>> {
+    if view.is_partial() || figures::told(&recording.metrics(windows.start)?) {
+        return Ok(None);
+    }
+    let of = |index| from_regions(recording, index, view);
+    figures::spread(windows, figures::READ).map(of).collect::<Result<_>>().map(Some)
 }
 
 /// What the recording says of itself; the figures are left at zero.
@@ -226,6 +281,9 @@ fn about(recording: &Recording) -> Summary {
         tiers: Vec::new(),
         pages_drawn: 0,
         hot_bytes: Spread::default(),
+        not_hot_bytes: Spread::default(),
+        unknown_bytes: Spread::default(),
+        unseen_bytes: Spread::default(),
         regions: Spread::default(),
         hot_frequency: HOT_FREQUENCY,
         profiler_cpu: None,
@@ -241,33 +299,40 @@ fn figures_of(
     index: usize,
     metrics: &[Metric],
     view: &View,
-) -> Result<BTreeMap<SpaceId, Figures>> {
-    let mut spaces = BTreeMap::<SpaceId, Figures>::new();
+) -> Result<BySpace> {
     if view.is_partial() {
-        for region in &recording.snapshot(index)?.regions {
-            let bytes: u64 = view.clip(&region.range).map(|range| range.bytes()).sum();
-            if bytes > 0 {
-                let of = spaces.entry(region.range.space).or_default();
-                of.regions += 1;
-                of.hot += if region.is_hot(HOT_FREQUENCY) { bytes } else { 0 };
-            }
-        }
-        return Ok(spaces);
+        return from_regions(recording, index, view);
     }
+    let mut spaces = BySpace::new();
     for metric in metrics {
         let Some(space) = metric.space.filter(|space| view.shows(*space)) else { continue };
         let of = spaces.entry(space).or_default();
         match metric.name.as_str() {
             "regions" => of.regions = metric.value as u64,
+            "region_bytes" => of.bytes = metric.value as u64,
             "hot_bytes" => of.hot = metric.value as u64,
+            "unknown_bytes" => of.unknown = metric.value as u64,
+            "unseen_bytes" => of.unseen = metric.value as u64,
             _ => {}
         }
     }
     Ok(spaces)
 }
 
+fn from_regions(recording: &Recording, index: usize, view: &View) -> Result<BySpace> {
+    let mut spaces = BySpace::new();
+    for region in &recording.snapshot(index)?.regions {
+        let bytes: u64 = view.clip(&region.range).map(|range| range.bytes()).sum();
+        if bytes > 0 {
+            spaces.entry(region.range.space).or_default().add(region, bytes);
+        }
+    }
+    Ok(spaces)
+}
+
 fn by_space(
-    figures: &[BTreeMap<SpaceId, Figures>],
+    figures: &[BySpace],
+    states: &[BySpace],
     layout: &Mappings,
     view: &View,
 ) -> Vec<SpaceSummary> {
@@ -277,9 +342,9 @@ fn by_space(
     ids.sort_unstable();
     ids.dedup();
     ids.retain(|space| view.shows(*space));
-    let spread = |space: SpaceId, of: fn(&Figures) -> u64| {
-        let value = |f: &BTreeMap<SpaceId, Figures>| f.get(&space).map_or(0, of);
-        Spread::of(&figures.iter().map(value).collect::<Vec<_>>())
+    let spread = |windows: &[BySpace], space: SpaceId, of: fn(&Figures) -> u64| {
+        let value = |f: &BySpace| f.get(&space).map_or(0, of);
+        Spread::of(&windows.iter().map(value).collect::<Vec<_>>())
     };
     let mapped = |space: SpaceId| {
         let mine = layout.mappings.iter().filter(|m| m.range.space == space);
@@ -289,8 +354,9 @@ fn by_space(
         space: space.0,
         name: layout.space_name(space).to_string(),
         mapped_bytes: mapped(space),
-        hot_bytes: spread(space, |of| of.hot),
-        regions: spread(space, |of| of.regions),
+        hot_bytes: spread(figures, space, |of| of.hot),
+        unknown_bytes: spread(states, space, |of| of.unknown),
+        regions: spread(figures, space, |of| of.regions),
     };
     ids.into_iter().map(summary).collect()
 }
@@ -299,7 +365,7 @@ fn by_space(
 fn name_ended(
     recording: &Recording,
     windows: &Span<usize>,
-    figures: &[BTreeMap<SpaceId, Figures>],
+    figures: &[BySpace],
     last: &Mappings,
     spaces: &mut [SpaceSummary],
 ) -> Result<()> {
@@ -429,7 +495,7 @@ impl Summary {
 
     fn write_figures(&self, out: &mut dyn Write) -> io::Result<()> {
         let heads = ["now", "mean", "min", "25 %", "50 %", "75 %", "95 %", "max"];
-        write!(out, "{:<12}", "")?;
+        write!(out, "{:<14}", "")?;
         heads.iter().try_for_each(|head| write!(out, " {head:>10}"))?;
         writeln!(out)?;
         write_spread(out, "mapped", &self.mapped_bytes, human::bytes)?;
@@ -440,20 +506,24 @@ impl Summary {
             write_spread(out, &tier.tier.short(), &tier.bytes, human::bytes)?;
         }
         write_spread(out, "hot", &self.hot_bytes, human::bytes)?;
+        write_spread(out, "not hot", &self.not_hot_bytes, human::bytes)?;
+        write_spread(out, "unknown", &self.unknown_bytes, human::bytes)?;
+        write_spread(out, "not looked at", &self.unseen_bytes, human::bytes)?;
         write_spread(out, "regions", &self.regions, |n| n.to_string())?;
         writeln!(out, "hot: frequency of at least {}", human::percent(self.hot_frequency))?;
+        writeln!(out, "{UNKNOWN_MEANS}")?;
         writeln!(out, "{}", self.residence_text())?;
         writeln!(out, "CPU: {}", self.cpu())
     }
 
     pub(crate) fn cpu(&self) -> String {
-        let cpu = |share: Option<f64>| share.map_or("unknown".into(), human::percent);
+        let cpu = |share: Option<f64>| share.map_or("not measured".into(), human::percent);
         let (profiler, target) = (cpu(self.profiler_cpu), cpu(self.target_cpu));
         format!("profiler {profiler}, target {target} (100 % = one CPU)")
     }
 
     fn write_spaces(&self, out: &mut dyn Write) -> io::Result<()> {
-        let heads = ["mapped", "hot now", "hot mean", "hot max", "regions"];
+        let heads = ["mapped", "hot now", "hot mean", "hot max", "unknown", "regions"];
         write!(out, "{:<28}", "space")?;
         heads.iter().try_for_each(|head| write!(out, " {head:>10}"))?;
         writeln!(out)?;
@@ -461,7 +531,7 @@ impl Summary {
             let name = human::tail(&format!("{} {}", space.space, space.name), 28);
             write!(out, "{name:<28} {:>10}", human::bytes(space.mapped_bytes))?;
             let hot = &space.hot_bytes;
-            for bytes in [hot.now, hot.mean as u64, hot.max] {
+            for bytes in [hot.now, hot.mean as u64, hot.max, space.unknown_bytes.now] {
                 write!(out, " {:>10}", human::bytes(bytes))?;
             }
             writeln!(out, " {:>10}", space.regions.now)?;
@@ -485,7 +555,7 @@ fn write_spread(
     of: &Spread,
     show: impl Fn(u64) -> String,
 ) -> io::Result<()> {
-    write!(out, "{name:<12}")?;
+    write!(out, "{name:<14}")?;
     for value in [of.now, of.mean.round() as u64, of.min, of.p25, of.p50, of.p75, of.p95, of.max] {
         write!(out, " {:>10}", show(value))?;
     }

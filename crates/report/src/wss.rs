@@ -13,6 +13,7 @@ use tierscope_record::Recording;
 
 use crate::figures::{Figures, figures};
 use crate::footprint::{Point, points};
+use crate::heatmap::UNKNOWN_MEANS;
 use crate::human::{self, unless_closed};
 use crate::style::Style;
 use crate::tiers::TierName;
@@ -27,6 +28,8 @@ pub struct Percentile {
     pub accessed_bytes: u64,
     /// Bytes hot, likewise.
     pub hot_bytes: u64,
+    /// Bytes of which there was too little evidence, likewise.
+    pub unknown_bytes: u64,
 }
 
 /// The working set over windows.
@@ -53,6 +56,8 @@ pub struct Wss {
     pub accessed_mean: u64,
     /// Mean of the bytes hot.
     pub hot_mean: u64,
+    /// Mean of the bytes unknown, which are neither.
+    pub unknown_mean: u64,
     /// The distribution: each percent from 0 to 100.
     pub percentiles: Vec<Percentile>,
     /// The same over time, in at most 400 points.
@@ -86,6 +91,7 @@ pub fn wss(recording: &Recording, view: &View) -> Result<Wss> {
         hot_frequency: HOT_FREQUENCY,
         accessed_mean: mean(|window| window.accessed),
         hot_mean: mean(|window| window.hot),
+        unknown_mean: mean(|window| window.unknown),
         percentiles: percentiles(&figures),
         over_time: points(&figures),
         tiers: tiers.names,
@@ -99,10 +105,12 @@ fn percentiles(figures: &[Figures]) -> Vec<Percentile> {
         values
     };
     let (accessed, hot) = (sorted(|window| window.accessed), sorted(|window| window.hot));
+    let unknown = sorted(|window| window.unknown);
     let row = |percent| Percentile {
         percent,
         accessed_bytes: nearest_rank(&accessed, percent),
         hot_bytes: nearest_rank(&hot, percent),
+        unknown_bytes: nearest_rank(&unknown, percent),
     };
     (0..=100).map(row).collect()
 }
@@ -131,22 +139,18 @@ impl Wss {
         writeln!(out, "{}", self.title())?;
         writeln!(out, "{}\n", self.definition())?;
         let most = self.percentiles.last().map_or(0, |row| row.accessed_bytes);
-        let room = style.width.saturating_sub(36).clamp(8, 64);
-        writeln!(out, "{:>8} {:>12} {:>12}", "windows", "accessed", "hot")?;
+        let room = style.width.saturating_sub(49).clamp(8, 64);
+        let heads = ["accessed", "hot", "unknown"];
+        write_row(out, "windows", &heads.map(String::from), "")?;
         for row in self.shown() {
-            let [accessed, hot] = [row.accessed_bytes, row.hot_bytes];
-            let bar = human::bar(hot, accessed, most, room);
-            let percent = format!("{} %", row.percent);
-            let line = format!(
-                "{percent:>8} {:>12} {:>12} {bar}",
-                human::bytes(accessed),
-                human::bytes(hot)
-            );
-            writeln!(out, "{}", line.trim_end())?;
+            let bar = human::bar(row.hot_bytes, row.accessed_bytes, most, room);
+            let figures = [row.accessed_bytes, row.hot_bytes, row.unknown_bytes];
+            write_row(out, &format!("{} %", row.percent), &figures.map(human::bytes), &bar)?;
         }
-        let [accessed, hot] = [self.accessed_mean, self.hot_mean].map(human::bytes);
-        writeln!(out, "{:>8} {accessed:>12} {hot:>12}", "mean")?;
-        writeln!(out, "bars: # hot, - accessed")
+        let means = [self.accessed_mean, self.hot_mean, self.unknown_mean];
+        write_row(out, "mean", &means.map(human::bytes), "")?;
+        writeln!(out, "bars: # hot, - accessed")?;
+        writeln!(out, "{UNKNOWN_MEANS}; in neither of the others")
     }
 
     pub(crate) fn title(&self) -> String {
@@ -169,6 +173,12 @@ impl Wss {
             "accessed: at least one hit within a window of {window}; hot: frequency of at least {share}"
         )
     }
+}
+
+fn write_row(out: &mut dyn Write, name: &str, figures: &[String; 3], bar: &str) -> io::Result<()> {
+    let [accessed, hot, unknown] = figures;
+    let line = format!("{name:>8} {accessed:>12} {hot:>12} {unknown:>12} {bar}");
+    writeln!(out, "{}", line.trim_end())
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, CpuTime, Mapping, Mappings, Node, OnNode, Placed, Range, Region, Residence, Snapshot,
-    Space, SpaceId, SpaceResidence, Time,
+    Backing, CpuTime, Mapping, Mappings, Node, OnNode, Placed, Range, Rate, Region, Residence,
+    Snapshot, Space, SpaceId, SpaceResidence, Time,
 };
 use tierscope_record::{Memory, Meta, Metric, Recorder, Recording};
 use tierscope_report::metrics::Collector;
@@ -25,7 +25,7 @@ fn exposition() -> String {
         age: 5,
         level: None,
         confidence: 1.0,
-        rate: None,
+        rate: Some(Rate { low: 0.1, mean: 0.2, high: 0.4 }),
         unknown: false,
     };
     let (start, end) = (Time(0), Time(200_000_000));

@@ -8,8 +8,8 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use tierscope_core::drive::{Sink, Window};
 use tierscope_core::{
-    Backing, CpuTime, Level, Mapping, Mappings, Node, OnNode, Placed, Range, Region, Residence,
-    Snapshot, Space, SpaceId, SpaceResidence, Time,
+    Backing, CpuTime, Level, Mapping, Mappings, Node, OnNode, Placed, Range, Rate, Region,
+    Residence, Snapshot, Space, SpaceId, SpaceResidence, Time,
 };
 use tierscope_record::{Memory, Meta, Recorder, Recording};
 use tierscope_report::Color;
@@ -153,7 +153,7 @@ fn regions_hottest_first() {
         "
 redis[100]  telescope bounded, 25 ms / 1 s                                ended
 window 8 of 8 at 8 s · profiler 1.0 % of a CPU (mean 7.2 %) · target 80.0 %
-mapped 9 MiB · hot 2 MiB (22.2 %) · 4 regions
+mapped 9 MiB · hot 2 MiB (22.2 %) · unknown 0 B (0.0 %) · 4 regions
 resident bytes and tiers: not in this recording
   heat of all: 9 MiB, 1.2 MiB a row, 1 window a column
 0x555555800000                                          %-.....% [heap]
@@ -176,6 +176,43 @@ resident bytes and tiers: not in this recording
     );
 }
 
+// Of the heap a MiB is hot, three are unknown, two were not looked at, two are cold: eight in all. In
+// the map a row is a MiB.
+#[test]
+fn unknown_memory_and_rates_are_told() {
+    let rate = |mean| Some(Rate { low: mean / 2.0, mean, high: mean * 2.0 });
+    let heap = |from: u64, to: u64, hits| {
+        region(range(0, HEAP + from * MIB, (to - from) * MIB), hits, 0, Level::PMD)
+    };
+    let regions = vec![
+        Region { rate: rate(620.0), ..heap(0, 1, 40.0) },
+        Region { unknown: true, rate: rate(9.0), ..heap(1, 4, 40.0) },
+        Region { unknown: true, samples: 0, ..heap(4, 6, 0.0) },
+        Region { rate: rate(0.5), ..heap(6, 8, 0.0) },
+    ];
+    let snapshot = Snapshot { start: Time(0), end: Time(SECOND), samples: 40, regions };
+    let mut memory = Memory::default();
+    let mut recorder = Recorder::create_in(&mut memory, &meta()).unwrap();
+    let mut layout = mappings(1);
+    layout.mappings.truncate(1);
+    recorder.window(&Window { mappings: Some(&layout), ..Window::of(&snapshot) }).unwrap();
+    recorder.finish().unwrap();
+    let recording = Recording::from_source(Box::new(memory)).unwrap();
+    let mut live = Live::new(recording, Start::Newest, Color::None);
+    let lines = screen(&mut live, 120, 21);
+    assert_eq!(lines[2], "mapped 8 MiB · hot 1 MiB (12.5 %) · unknown 3 MiB (37.5 %) · 4 regions");
+    let marks: Vec<char> = lines[5..13].iter().filter_map(|line| line.chars().nth(97)).collect();
+    assert_eq!(marks.iter().collect::<String>(), "@uuu??..", "{}", lines.join("\n"));
+    let rows: Vec<Vec<&str>> =
+        lines[15..20].iter().map(|line| line.split_whitespace().skip(2).collect()).collect();
+    let row = |text: &'static str| text.split(' ').collect::<Vec<_>>();
+    assert_eq!(rows[0], row("size freq hot unknown rate /s a page age level name")[..]);
+    assert_eq!(rows[1], row("1 MiB @ 100.0 % 1 MiB 620 /s (310..1,200) 0 PMD [heap]"));
+    assert_eq!(rows[2], row("2 MiB . 0.0 % 0.5 /s (0.25..1) 0 PMD [heap]"));
+    assert_eq!(rows[3], row("3 MiB unknown 3 MiB 0 PMD [heap]"));
+    assert_eq!(rows[4], row("2 MiB ? 0 PMD [heap]"));
+}
+
 // Of 8 MiB that were looked at in the first process one is always hit, one in a quarter of the
 // samples: 15.6 %.
 #[test]
@@ -187,7 +224,7 @@ fn from_process_to_mapping_to_region_and_back() {
         "
 redis[100]  telescope bounded, 25 ms / 1 s                                ended
 window 8 of 8 at 8 s · profiler 1.0 % of a CPU (mean 7.2 %) · target 80.0 %
-mapped 18 MiB · hot 2 MiB (11.1 %) · 5 regions
+mapped 18 MiB · hot 2 MiB (11.1 %) · unknown 0 B (0.0 %) · 5 regions
 resident bytes and tiers: not in this recording
   heat of all: 18 MiB, 3 MiB a row, 1 window a column
 0x555555800000                                          ===....= redis[100]

@@ -101,6 +101,8 @@ pub struct Row {
     pub regions: usize,
     /// Bytes of all regions of the truth's space: what the instrument watches, be it between mappings.
     pub observed_bytes: u64,
+    /// Bytes of those that were looked at with too little evidence to tell hot from cold.
+    pub unknown_bytes: u64,
     /// Looks at the region that was looked at most.
     pub samples: u32,
     /// The workload's own accesses a second.
@@ -250,6 +252,7 @@ fn row(
         unjudged_bytes: all.bytes() - reported.bytes(),
         regions,
         observed_bytes,
+        unknown_bytes: unknown(&snapshot, space),
         samples: snapshot.regions.iter().map(|region| region.samples).max().unwrap_or(0),
         touches_per_second: truth.rate(start, end),
     }))
@@ -271,6 +274,13 @@ fn observed(snapshot: &Snapshot, space: SpaceId, areas: &RangeSet) -> (usize, u6
         let inside = areas.as_slice().iter().any(|area| area.intersect(&told).is_some());
         (count + usize::from(inside), bytes + range.bytes())
     })
+}
+
+/// Bytes of a space that were looked at with too little evidence.
+fn unknown(snapshot: &Snapshot, space: SpaceId) -> u64 {
+    let here = snapshot.regions.iter().filter(|region| region.range.space == space);
+    let unknown = here.filter(|region| region.is_unknown() && !region.is_unseen());
+    unknown.map(|region| region.range.bytes()).sum()
 }
 
 /// What the truth speaks of.
@@ -344,6 +354,7 @@ mod tests {
             figures: Figures { region, pages: None, pages_of_ten: None },
             unjudged_bytes: 0,
             observed_bytes: 10,
+            unknown_bytes: 0,
             regions: 1,
             samples: 40,
             touches_per_second: None,

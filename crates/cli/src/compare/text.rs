@@ -29,6 +29,10 @@ pub(super) fn write(comparison: &Comparison, out: &mut dyn Write) -> io::Result<
         let seconds = d.seconds.map_or("never".into(), |seconds| format!("{seconds:.2} s"));
         writeln!(out, "  from {:9.2} s, {:16} {seconds:>9}", d.from_seconds, d.cause)?;
     }
+    let unknown = c.windows.last().map_or(0, |row| row.unknown_bytes);
+    if unknown > 0 {
+        writeln!(out, "\nunknown at the end, and not called hot: {}", show_bytes(unknown))?;
+    }
     if c.unjudged_bytes > 0 {
         let bytes = show_bytes(c.unjudged_bytes);
         writeln!(out, "\nnot judged: up to {bytes} hot outside of the areas of the truth")?;

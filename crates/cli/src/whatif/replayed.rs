@@ -71,16 +71,17 @@ impl Places {
     }
 
     /// A window says what was accessed; returns how many bytes that was, and how many of them lay in the
-    /// fast tier.
+    /// fast tier. Hits of what is unknown say nothing.
     fn see(&mut self, snapshot: &Snapshot) -> [f64; 2] {
         let mut seen = [0.0; 2];
-        for region in snapshot.regions.iter().filter(|region| region.hits > 0.0) {
+        let accessed =
+            || snapshot.regions.iter().filter(|region| region.hits > 0.0 && !region.is_unknown());
+        for region in accessed() {
             let here = self.mapped.intersect(&one(region.range));
             seen[0] += here.bytes() as f64 * region.frequency();
             seen[1] += self.fast.intersect(&here).bytes() as f64 * region.frequency();
         }
-        let touched = snapshot.regions.iter().filter(|region| region.hits > 0.0);
-        let touched: RangeSet = touched.map(|region| region.range).collect();
+        let touched: RangeSet = accessed().map(|region| region.range).collect();
         let left = self.unused.minus(&touched);
         self.moved.reaccessed += self.unused.bytes() - left.bytes();
         self.unused = left;
@@ -503,5 +504,30 @@ mod tests {
         assert_eq!((moved.reaccessed, moved.wasted), (4 * PAGE_SIZE, 4 * PAGE_SIZE));
         assert_eq!((moved.ping_pong, moved.demoted), (4 * PAGE_SIZE, 4 * PAGE_SIZE));
         assert_eq!(places.unused.bytes(), 2 * PAGE_SIZE);
+    }
+
+    // 0..10 comes up. Of 0..4 half the looks found it accessed; so they did of 4..8 and 50..54, which are
+    // unknown: 4 pages at a half count, and of what came up only 0..4 was worth it.
+    #[test]
+    fn what_is_unknown_counts_for_nothing() {
+        let mut places = toy(50);
+        places.waiting.push_back(order(0, r(0, 10), FAST));
+        places.work(Time(20));
+        let known = Region {
+            range: r(0, 4),
+            hits: 20.0,
+            samples: 40,
+            age: 0,
+            level: None,
+            confidence: 1.0,
+            rate: None,
+            unknown: false,
+        };
+        let unknown = |range| Region { range, unknown: true, ..known };
+        let regions = vec![known, unknown(r(4, 8)), unknown(r(50, 54))];
+        let seen = places.see(&Snapshot { regions, samples: 40, ..Snapshot::default() });
+        assert_eq!(seen, [2.0 * PAGE_SIZE as f64; 2]);
+        assert_eq!(places.moved.reaccessed, 4 * PAGE_SIZE);
+        assert_eq!(places.unused.as_slice(), [r(4, 10)]);
     }
 }

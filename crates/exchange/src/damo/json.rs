@@ -42,8 +42,10 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn push(&mut self, stream: StreamId, snapshot: Snapshot) -> Result<(), String> {
         let shot = snapshot.shot();
+        let unknown = snapshot.tierscope.map_or(Vec::new(), |ours| ours.unknown);
         let told = snapshot.regions.into_iter().filter(|region| !region.is_fake());
-        let mut told = told.map(Region::told).collect::<Result<Vec<_>, _>>()?;
+        let told = told.map(Region::told).chain(unknown.into_iter().map(Unknown::told));
+        let mut told = told.collect::<Result<Vec<_>, _>>()?;
         match self.spool.push(stream, shot, &mut told) {
             Ok(()) => Ok(()),
             Err(Refusal::Sense(cause)) => Err(cause),
@@ -201,6 +203,28 @@ struct OurSnapshot {
     samples: u32,
     profiler_ns: u64,
     target_ns: u64,
+    #[serde(default)]
+    unknown: Vec<Unknown>,
+}
+
+/// A region that damo would take for idle.
+#[derive(Deserialize)]
+struct Unknown {
+    start: Bytes,
+    end: Bytes,
+    age: u32,
+    unknown: bool,
+    #[serde(flatten)]
+    ours: OurRegion,
+}
+
+impl Unknown {
+    fn told(self) -> Result<Told, String> {
+        let mut told = Told::new(self.start.0, self.end.0, 0.0, self.age);
+        told.unknown = self.unknown;
+        self.ours.tell(&mut told)?;
+        Ok(told)
+    }
 }
 
 impl Snapshot {
@@ -249,8 +273,18 @@ struct OurRegion {
     confidence: f32,
     /// Lower bound, estimate, upper bound.
     rate: Option<[f32; 3]>,
-    #[serde(default)]
-    unknown: bool,
+}
+
+impl OurRegion {
+    fn tell(self, told: &mut Told) -> Result<(), String> {
+        told.hits = Hits::Samples(self.hits);
+        told.samples = Some(self.samples);
+        told.confidence = self.confidence;
+        let level = |number| Level::new(number).ok_or(format!("page-table level {number}"));
+        told.level = self.level.map(level).transpose()?;
+        told.rate = self.rate.map(|[low, mean, high]| Rate { low, mean, high });
+        Ok(())
+    }
 }
 
 /// Greatest number of hits that 32-bit floating point counts exactly.
@@ -280,24 +314,9 @@ impl Region {
             _ => Age::Windows(0),
         };
         if let Some(ours) = self.tierscope {
-            told.hits = Hits::Samples(ours.hits);
-            told.samples = Some(ours.samples);
-            told.confidence = ours.confidence;
-            let level = |number| Level::new(number).ok_or(format!("page-table level {number}"));
-            told.level = ours.level.map(level).transpose()?;
-            told.rate = ours.rate.map(rate).transpose()?;
-            told.unknown = ours.unknown;
+            ours.tell(&mut told)?;
         }
         Ok(told)
-    }
-}
-
-/// Lower bound, estimate and upper bound of a rate.
-fn rate([low, mean, high]: [f32; 3]) -> Result<Rate, String> {
-    let possible = |rate: f32| rate.is_finite() && rate >= 0.0;
-    match possible(low) && possible(mean) && possible(high) && low <= high {
-        true => Ok(Rate { low, mean, high }),
-        false => Err(format!("a rate of {mean} between {low} and {high}")),
     }
 }
 

@@ -5,4 +5,4 @@ pub(crate) mod record_file;
 pub(crate) mod trace;
 mod write;
 
-pub use write::{Shape, write};
+pub use write::{LeftOut, Shape, write};

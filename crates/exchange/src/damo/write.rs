@@ -2,8 +2,12 @@
 //!
 //! damo keeps one record a target, a recording one window for all: the first space is written as the
 //! windows come, the others wait in a scratch file. What damo has no word for (fractional counts,
-//! looks at a region, level, confidence, rates, what is unknown, CPU time) stands under keys `tierscope`, which damo passes over
-//! and our import reads.
+//! looks at a region, level, confidence, rate, CPU time) stands under keys `tierscope`, which damo passes
+//! over and our import reads.
+//!
+//! To damo a region without accesses is idle. What is unknown, or was not looked at, is therefore left out
+//! of the `regions` that damo reads: there is a gap in its place. It stands under the snapshot's key
+//! `tierscope`, as `unknown`, so that an import misses nothing; and [`LeftOut`] says how much that was.
 
 use std::collections::BTreeMap;
 use std::io::{self, SeekFrom, Write};
@@ -26,7 +30,17 @@ pub enum Shape {
     Compressed,
 }
 
-/// Writes all windows of `recording`; `scratch` has to be empty.
+/// What damo does not see of an export, because it is unknown or was not looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct LeftOut {
+    /// Regions, each counted in every window.
+    pub regions: u64,
+    /// Windows that have some.
+    pub windows: u64,
+}
+
+/// Writes all windows of `recording`; `scratch` has to be empty. Says what damo will not see.
 ///
 /// # Errors
 /// If the recording cannot be read, or `out` or `scratch` will not take it.
@@ -36,16 +50,18 @@ pub fn write(
     out: &mut dyn Write,
     scratch: &mut dyn Scratch,
     tick: Tick<'_>,
-) -> Result<(), Failure> {
-    match shape {
+) -> Result<LeftOut, Failure> {
+    let left_out = match shape {
         Shape::Plain => Writer::new(recording, out, scratch).all(tick)?,
         Shape::Compressed => {
             let mut zlib = ZlibEncoder::new(&mut *out, Compression::default());
-            Writer::new(recording, &mut zlib, scratch).all(tick)?;
+            let left_out = Writer::new(recording, &mut zlib, scratch).all(tick)?;
             zlib.finish()?;
+            left_out
         }
-    }
-    Ok(out.flush()?)
+    };
+    out.flush()?;
+    Ok(left_out)
 }
 
 struct Writer<'a> {
@@ -59,6 +75,7 @@ struct Writer<'a> {
     begun: bool,
     others: BTreeMap<SpaceId, Other>,
     text: Vec<u8>,
+    left_out: LeftOut,
 }
 
 /// A space whose snapshots wait.
@@ -70,10 +87,21 @@ struct Other {
 impl<'a> Writer<'a> {
     fn new(recording: &'a Recording, out: &'a mut dyn Write, scratch: &'a mut dyn Scratch) -> Self {
         let (others, text) = (BTreeMap::new(), Vec::new());
-        Self { recording, out, scratch, spilled: 0, first: None, begun: false, others, text }
+        let left_out = LeftOut::default();
+        Self {
+            recording,
+            out,
+            scratch,
+            spilled: 0,
+            first: None,
+            begun: false,
+            others,
+            text,
+            left_out,
+        }
     }
 
-    fn all(mut self, tick: Tick<'_>) -> Result<(), Failure> {
+    fn all(mut self, tick: Tick<'_>) -> Result<LeftOut, Failure> {
         self.out.write_all(b"[")?;
         let windows = self.recording.commits().len();
         for index in 0..windows {
@@ -85,7 +113,7 @@ impl<'a> Writer<'a> {
         }
         self.waiting()?;
         self.out.write_all(b"]\n")?;
-        Ok(())
+        Ok(self.left_out)
     }
 
     fn window(&mut self, index: usize) -> Result<(), Failure> {
@@ -95,6 +123,9 @@ impl<'a> Writer<'a> {
             None => self.begin(index, snapshot.regions.first())?,
         };
         let row = &self.recording.commits()[index];
+        let unknown = snapshot.regions.iter().filter(|region| region.is_unknown()).count() as u64;
+        self.left_out.regions += unknown;
+        self.left_out.windows += u64::from(unknown > 0);
         // A window without regions is one, too.
         if snapshot.regions.is_empty() {
             self.snapshot(first, index, row, &[])?;
@@ -199,12 +230,13 @@ fn push_snapshot(
     nominal: f64,
     text: &mut Vec<u8>,
 ) -> io::Result<()> {
-    let bytes: u64 = regions.iter().map(|r| r.range.bytes()).fold(0, u64::saturating_add);
+    let known = || regions.iter().filter(|region| !region.is_unknown());
+    let bytes: u64 = known().map(|r| r.range.bytes()).fold(0, u64::saturating_add);
     write!(
         text,
         "\n{{\"start_time\": {}, \"end_time\": {}, \"total_bytes\": {bytes}, \"damos_stats\": null, \
          \"sample_interval_us\": null, \"tierscope\": {{\"window\": {}, \"samples\": {}, \
-         \"profiler_ns\": {}, \"target_ns\": {}}}, \"regions\": [",
+         \"profiler_ns\": {}, \"target_ns\": {}, \"unknown\": [",
         row.start.0,
         row.end.0,
         row.window,
@@ -212,11 +244,42 @@ fn push_snapshot(
         row.cpu.profiler.as_nanos(),
         row.cpu.target.as_nanos(),
     )?;
-    for (index, region) in regions.iter().enumerate() {
+    for (index, region) in regions.iter().filter(|region| region.is_unknown()).enumerate() {
+        text.extend_from_slice(if index == 0 { b"" } else { b", " });
+        push_unknown(region, text)?;
+    }
+    text.extend_from_slice(b"]}, \"regions\": [");
+    for (index, region) in known().enumerate() {
         text.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
         push_region(row, region, nominal, text)?;
     }
     text.extend_from_slice(b"]}");
+    Ok(())
+}
+
+/// What damo shall not take for idle.
+fn push_unknown(region: &Region, text: &mut Vec<u8>) -> io::Result<()> {
+    write!(
+        text,
+        "{{\"start\": {}, \"end\": {}, \"age\": {}, \"unknown\": {}, ",
+        region.range.start, region.range.end, region.age, region.unknown
+    )?;
+    push_ours(region, text)?;
+    text.push(b'}');
+    Ok(())
+}
+
+/// What damo has no word for.
+fn push_ours(region: &Region, text: &mut Vec<u8>) -> io::Result<()> {
+    let level = region.level.map_or("null".into(), |level| level.number().to_string());
+    write!(
+        text,
+        "\"hits\": {}, \"samples\": {}, \"level\": {level}, \"confidence\": {}",
+        region.hits, region.samples, region.confidence
+    )?;
+    if let Some(Rate { low, mean, high }) = region.rate {
+        write!(text, ", \"rate\": [{low}, {mean}, {high}]")?;
+    }
     Ok(())
 }
 
@@ -231,20 +294,12 @@ fn push_region(row: &Commit, region: &Region, nominal: f64, text: &mut Vec<u8>) 
     let damo_says_it_all = region.hits == accesses as f32
         && region.samples == row.samples
         && region.level.is_none()
-        && region.confidence == 1.0
         && region.rate.is_none()
-        && !region.unknown;
+        && region.confidence == 1.0;
     if !damo_says_it_all {
-        let level = region.level.map_or("null".into(), |level| level.number().to_string());
-        write!(
-            text,
-            ", \"tierscope\": {{\"hits\": {}, \"samples\": {}, \"level\": {level}, \"confidence\": {}",
-            region.hits, region.samples, region.confidence
-        )?;
-        if let Some(Rate { low, mean, high }) = region.rate {
-            write!(text, ", \"rate\": [{low}, {mean}, {high}]")?;
-        }
-        text.extend_from_slice(if region.unknown { b", \"unknown\": true}" } else { b"}" });
+        text.extend_from_slice(b", \"tierscope\": {");
+        push_ours(region, text)?;
+        text.push(b'}');
     }
     text.push(b'}');
     Ok(())
@@ -253,5 +308,5 @@ fn push_region(row: &Commit, region: &Region, nominal: f64, text: &mut Vec<u8>) 
 /// Accesses of so many looks as DAMON takes: whole, and none only where there was none.
 fn accesses(region: &Region, nominal: f64) -> u64 {
     let accesses = (region.frequency() * nominal).round() as u64;
-    if region.samples > 0 && region.hits > 0.0 { accesses.max(1) } else { accesses }
+    if region.hits > 0.0 { accesses.max(1) } else { accesses }
 }

@@ -24,9 +24,12 @@ fn region(space: u32, start: u64, end: u64) -> impl Strategy<Value = Region> {
     let hits = prop_oneof![(0u32..=40).prop_map(|hits| hits as f32), 0f32..40.0];
     let samples = prop_oneof![4 => Just(40u32), 1 => 0u32..60];
     let confidence = prop_oneof![3 => Just(1f32), 1 => 0f32..=1.0];
-    let rate = prop::option::of((0f32..1e6, 0f32..1e6, 0f32..1e6)).prop_map(|sum| {
-        sum.map(|(low, more, most)| Rate { low, mean: low + more, high: low + more + most })
+    let rate = (0f32..1e3, 1f32..4.0).prop_map(|(mean, factor)| Rate {
+        low: mean / factor,
+        mean,
+        high: mean * factor,
     });
+    let rate = prop::option::of(rate);
     (hits, samples, any::<u32>(), level, confidence, rate, any::<bool>()).prop_map(
         move |(hits, samples, age, level, confidence, rate, unknown)| Region {
             range: Range::new(SpaceId(space), start, end),

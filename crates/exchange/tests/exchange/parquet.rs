@@ -34,6 +34,11 @@ fn regions(recording: &Recording) -> BTreeMap<u64, Vec<Region>> {
         let word = |name, row| column(name).as_primitive::<UInt64Type>().value(row);
         let half = |name, row| column(name).as_primitive::<UInt32Type>().value(row);
         let real = |name, row| column(name).as_primitive::<Float32Type>().value(row);
+        let rate = |row| {
+            let [low, mean, high] =
+                ["rate_low", "rate_mean", "rate_high"].map(|name| real(name, row));
+            column("rate_mean").is_valid(row).then_some(Rate { low, mean, high })
+        };
         for row in 0..batch.num_rows() {
             let (start, bytes) = (word("start", row), word("bytes", row));
             windows.entry(word("window", row)).or_default().push(Region {
@@ -48,11 +53,7 @@ fn regions(recording: &Recording) -> BTreeMap<u64, Vec<Region>> {
                     .unwrap()
                     .and_then(Level::new),
                 confidence: real("confidence", row),
-                rate: column("rate_mean").is_valid(row).then(|| Rate {
-                    low: real("rate_low", row),
-                    mean: real("rate_mean", row),
-                    high: real("rate_high", row),
-                }),
+                rate: rate(row),
                 unknown: column("unknown").as_boolean().value(row),
             });
         }

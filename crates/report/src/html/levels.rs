@@ -15,7 +15,7 @@ use crate::view::{View, since_start};
 /// Pieces of the coarsest level at most: about as many as a screen has columns to show them.
 const PIECES: usize = 512;
 /// Bytes of a part before it is deflated, about.
-const PART_BYTES: usize = 5;
+const PART_BYTES: usize = 6;
 /// Deflating makes a level smaller by no more than this, about: what is larger is not tried.
 const DEFLATES: usize = 6;
 /// Level of effort of deflate: more gains little on bytes of heat.
@@ -23,9 +23,10 @@ const EFFORT: u8 = 3;
 
 /// A level: pieces of time, each with parts of the addresses.
 ///
-/// `packed` is base64 of raw deflate (RFC 1951) of four streams, one behind the other: of each
+/// `packed` is base64 of raw deflate (RFC 1951) of five streams, one behind the other: of each
 /// part the units between the end of the part before and its start, and the units in it (both
-/// LEB128), its heat and the share of it that was looked at (a byte each, in 1/255).
+/// LEB128), its heat, the share of it that is known and the one that was looked at and is unknown
+/// (a byte each, in 1/255).
 #[derive(Debug, Serialize)]
 pub(super) struct Level {
     /// Windows of a piece: 8 to the power of this; fewer where no tile is complete.
@@ -36,8 +37,8 @@ pub(super) struct Level {
     to: Vec<u64>,
     /// Parts of each piece.
     parts: Vec<u32>,
-    /// Bytes of the four streams.
-    streams: [usize; 4],
+    /// Bytes of the five streams.
+    streams: [usize; 5],
     packed: String,
 }
 
@@ -93,13 +94,15 @@ struct Packer<'a> {
     lengths: Vec<u8>,
     heats: Vec<u8>,
     seens: Vec<u8>,
+    unknowns: Vec<u8>,
 }
 
 impl<'a> Packer<'a> {
     fn new(ruler: &'a Ruler, view: &'a View) -> Self {
         let (from, to, parts) = (Vec::new(), Vec::new(), Vec::new());
-        let (gaps, lengths, heats, seens) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { ruler, view, from, to, parts, gaps, lengths, heats, seens }
+        let (gaps, lengths) = (Vec::new(), Vec::new());
+        let (heats, seens, unknowns) = (Vec::new(), Vec::new(), Vec::new());
+        Self { ruler, view, from, to, parts, gaps, lengths, heats, seens, unknowns }
     }
 
     fn pack(mut self, recording: &Recording, windows: &Span<usize>, zoom: u8) -> Result<Level> {
@@ -110,7 +113,7 @@ impl<'a> Packer<'a> {
             self.add(&heat);
             Ok(())
         })?;
-        let streams = [&self.gaps, &self.lengths, &self.heats, &self.seens];
+        let streams = [&self.gaps, &self.lengths, &self.heats, &self.seens, &self.unknowns];
         Ok(Level {
             zoom,
             streams: streams.map(Vec::len),
@@ -135,6 +138,7 @@ impl<'a> Packer<'a> {
                     push_number(&mut self.lengths, past - first);
                     self.heats.push(in_255ths(part.heat));
                     self.seens.push(in_255ths(part.seen));
+                    self.unknowns.push(in_255ths(part.unknown));
                     (end, count) = (past, count + 1);
                 }
             }

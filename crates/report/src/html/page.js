@@ -25,7 +25,7 @@
     return new Uint8Array(await new Response(stream).arrayBuffer());
   }
 
-  // The streams of a level as parts: first and past-the-last unit, heat, share looked at.
+  // The streams of a level as parts: first and past-the-last unit, heat, shares known and unknown.
   async function unpack(level) {
     const bytes = await inflate(level.packed);
     const pieces = level.parts.length;
@@ -34,7 +34,7 @@
     const count = first[pieces];
     const start = new Uint32Array(count), end = new Uint32Array(count);
     let gaps = 0, lengths = level.streams[0];
-    const heats = lengths + level.streams[1], seens = heats + level.streams[2];
+    const heats = lengths + level.streams[1], seens = heats + level.streams[2], unknowns = seens + level.streams[3];
     for (let i = 0; i < pieces; i++) {
       let at = 0;
       for (let part = first[i]; part < first[i + 1]; part++) {
@@ -48,7 +48,7 @@
     }
     return {
       from: Float64Array.from(level.from), to: Float64Array.from(level.to), first, start, end,
-      heat: bytes.subarray(heats, seens), seen: bytes.subarray(seens, seens + count),
+      heat: bytes.subarray(heats, seens), seen: bytes.subarray(seens, unknowns), unknown: bytes.subarray(unknowns, unknowns + count),
     };
   }
 
@@ -155,7 +155,7 @@
     // Step 0 is exactly cold; heat takes the others by its square root.
     const step = (heat) => (heat === 0 ? 0 : 1 + Math.min(steps - 2, Math.floor(Math.sqrt(heat / 255) * (steps - 1))));
     const heat = Uint32Array.from({ length: 256 }, (_, value) => ramp[step(value)]);
-    colours = { heat, unseen: packed("var(--unseen)"), ink: resolved("var(--ink)"), faint: resolved("var(--faint)"), line: resolved("var(--line)") };
+    colours = { heat, unseen: packed("var(--unseen)"), unknown: packed("var(--unknown)"), ink: resolved("var(--ink)"), faint: resolved("var(--faint)"), line: resolved("var(--line)") };
     probe.remove();
   }
 
@@ -223,15 +223,19 @@
     if (kept.level !== level || kept.key !== key || kept.colours !== colours) {
       kept = { level, key, colours, columns: new Map() };
     }
-    const sum = new Float32Array(rows + 1), weight = new Float32Array(rows + 1);
+    const sum = new Float32Array(rows + 1), weight = new Float32Array(rows + 1), doubt = new Float32Array(rows + 1);
     return (piece) => {
       const known = kept.columns.get(piece);
       if (known) return known;
-      sum.fill(0); weight.fill(0);
-      for (const band of visible) addParts(level, piece, band, sum, weight, peak);
+      sum.fill(0); weight.fill(0); doubt.fill(0);
+      for (const band of visible) addParts(level, piece, band, sum, weight, doubt, peak);
       const column = new Uint32Array(rows);
       for (let row = 0; row < rows; row++) {
-        if (weight[row] === 0) continue;
+        // Unknown is what is so for the greater part; a peak is shown wherever anything is known.
+        if (weight[row] === 0 || (!peak && doubt[row] > weight[row])) {
+          if (doubt[row] > 0) column[row] = colours.unknown;
+          continue;
+        }
         const heat = peak ? sum[row] : sum[row] / weight[row];
         column[row] = colours.heat[Math.min(255, Math.ceil(heat))];
       }
@@ -241,19 +245,21 @@
   }
 
   // Adds up a piece's parts in a band by pixel rows, each as far as it covers the row.
-  function addParts(level, piece, band, sum, weight, peak) {
+  function addParts(level, piece, band, sum, weight, doubt, peak) {
     const { scale, offset, low, high, area } = band;
     const least = Math.max(area.first, Math.floor((low - offset) / scale));
     const most = Math.min(area.past, Math.ceil((high - offset) / scale));
     const last = level.first[piece + 1];
     let part = firstWhere(level.first[piece], last, (i) => level.end[i] > least);
     for (; part < last && level.start[part] < most; part++) {
-      const heat = level.heat[part], seen = level.seen[part];
+      const heat = level.heat[part], seen = level.seen[part], unknown = level.unknown[part];
       const from = Math.max(low, level.start[part] * scale + offset);
       const to = Math.min(high, level.end[part] * scale + offset);
       for (let row = Math.floor(from); row < to; row++) {
-        const share = (Math.min(to, row + 1) - Math.max(from, row)) * seen;
-        if (!(share > 0)) continue;
+        const cover = Math.min(to, row + 1) - Math.max(from, row), share = cover * seen;
+        if (!(cover > 0)) continue;
+        doubt[row] += cover * unknown;
+        if (share === 0) continue;
         weight[row] += share;
         if (peak) sum[row] = Math.max(sum[row], heat); else sum[row] += share * heat;
       }
@@ -389,7 +395,7 @@
     const time = { from: level.from[piece], to: level.to[piece] };
     const part = firstWhere(level.first[piece], level.first[piece + 1], (i) => level.end[i] > unit);
     if (part === level.first[piece + 1] || level.start[part] > unit) return time;
-    return { ...time, bytes: (level.end[part] - level.start[part]) * model.unit_bytes, heat: level.heat[part] / 255, seen: level.seen[part] / 255 };
+    return { ...time, bytes: (level.end[part] - level.start[part]) * model.unit_bytes, heat: level.heat[part] / 255, seen: level.seen[part] / 255, unknown: level.unknown[part] / 255 };
   }
 
   function size(bytes) {
@@ -407,8 +413,14 @@
     if (here.heat === undefined) lines.push("not looked at");
     else {
       const hot = here.heat >= model.hot_frequency ? ", hot" : "";
-      lines.push(`frequency ${percent(here.heat)}${hot} (${size(here.bytes)} over ${duration(here.to - here.from, 1)})`);
-      if (here.seen < 1) lines.push(`looked at ${percent(here.seen)} of it`);
+      const frequency = `frequency ${percent(here.heat)}`;
+      const where = here.seen > 0 ? `; ${frequency} where it is known` : "";
+      const what = here.unknown > here.seen ? `unknown: too little evidence${where}` : `${frequency}${hot}`;
+      lines.push(`${what} (${size(here.bytes)} over ${duration(here.to - here.from, 1)})`);
+      // Shares are rounded each for itself: a last one may be short of nothing.
+      const shares = [["known", here.seen], ["unknown", here.unknown], ["not looked at", 1 - here.seen - here.unknown]];
+      const some = shares.filter(([, share]) => share > 0.004);
+      if (some.length > 1) lines.push(some.map(([name, share]) => `${name} ${percent(share)}`).join(", "));
     }
     return lines.join("\n");
   }

@@ -8,9 +8,9 @@ use tierscope_core::Result;
 use tierscope_record::Recording;
 
 use crate::ages::{Ages, ages};
-use crate::heatmap::{Grid, heatmap};
+use crate::heatmap::{Grid, UNKNOWN_MEANS, heatmap};
 use crate::human;
-use crate::regions::{RegionRow, Regions, RegionsOptions, regions};
+use crate::regions::{RATE_MEANS, RegionRow, Regions, RegionsOptions, RowRate, regions};
 use crate::summary::{Spread, Summary, summary};
 use crate::svg::{self, escaped};
 use crate::wss::{Wss, wss};
@@ -50,11 +50,12 @@ pub(super) fn parts(recording: &Recording, options: &Options) -> Result<Parts> {
 fn subtitle(summary: &Summary) -> String {
     let hot = &summary.hot_bytes;
     escaped(&format!(
-        "{} · {} mapped · {} hot at the end, {} in the median",
+        "{} · {} mapped · {} hot at the end, {} in the median · {} unknown at the end",
         summary.length(),
         human::bytes(summary.mapped_bytes.now),
         human::bytes(hot.now),
-        human::bytes(hot.p50)
+        human::bytes(hot.p50),
+        human::bytes(summary.unknown_bytes.now)
     ))
 }
 
@@ -80,7 +81,7 @@ fn by_tier(wss: &Wss, summary: &Summary) -> String {
     let resident = summary.resident_bytes.iter().map(|of| spread("resident".into(), of));
     let rows = summary.tiers.iter().map(|tier| spread(tier.tier.text(), &tier.bytes));
     let heads = ["where", "at the end", "mean", "most"];
-    pair(&chart, &table(&summary.residence_text(), heads, rows.chain(resident)))
+    pair(&chart, &table(&summary.residence_text(), &heads, rows.chain(resident)))
 }
 
 fn working_set(wss: &Wss) -> String {
@@ -89,10 +90,12 @@ fn working_set(wss: &Wss) -> String {
             format!("{} %", row.percent),
             human::bytes(row.accessed_bytes),
             human::bytes(row.hot_bytes),
+            human::bytes(row.unknown_bytes),
         ]
     };
-    let table = table(&wss.definition(), ["windows", "accessed", "hot"], wss.shown().map(row));
-    pair(&svg::distribution(wss), &table)
+    let heads = ["windows", "accessed", "hot", "unknown"];
+    let caption = format!("{}; {UNKNOWN_MEANS}", wss.definition());
+    pair(&svg::distribution(wss), &table(&caption, &heads, wss.shown().map(row)))
 }
 
 fn by_age(ages: &Ages) -> String {
@@ -102,42 +105,73 @@ fn by_age(ages: &Ages) -> String {
         [age, hot, warm, cold]
     };
     let heads = ["age from", "hot", "accessed", "cold"];
-    pair(&svg::histogram(ages), &table(&ages.definition(), heads, ages.bins.iter().map(row)))
+    let rest = ages.rest().map_or(String::new(), |rest| format!("; {rest}"));
+    let caption = format!("{}{rest}", ages.definition());
+    pair(&svg::histogram(ages), &table(&caption, &heads, ages.bins.iter().map(row)))
 }
 
-/// Hot bytes and mean frequency of a mapping.
+/// What was looked at of a mapping: bytes by state, mean frequency, the greatest rate.
 #[derive(Default)]
 struct Share {
-    bytes: u64,
+    known: u64,
     hot: u64,
-    /// Frequency times bytes.
+    unknown: u64,
+    /// Frequency times bytes known.
     heat: f64,
+    rate: Option<RowRate>,
+}
+
+impl Share {
+    fn add(&mut self, row: &RegionRow) {
+        let Some(frequency) = row.frequency else {
+            self.unknown += row.bytes;
+            return;
+        };
+        self.known += row.bytes;
+        self.hot += if row.hot { row.bytes } else { 0 };
+        self.heat += frequency * row.bytes as f64;
+        let above = |rate: &RowRate| self.rate.is_none_or(|most| most.mean < rate.mean);
+        self.rate = row.rate.filter(above).or(self.rate);
+    }
+
+    fn frequency(&self) -> String {
+        match self.known {
+            0 => "unknown".into(),
+            known => human::percent(self.heat / known as f64),
+        }
+    }
 }
 
 fn hottest(regions: &Regions) -> String {
     let mut shares = BTreeMap::<(u32, String), Share>::new();
     for row in &regions.regions {
-        let share = shares.entry((row.space, RegionRow::label(row))).or_default();
-        share.bytes += row.bytes;
-        share.hot += if row.hot { row.bytes } else { 0 };
-        share.heat += row.frequency * row.bytes as f64;
+        shares.entry((row.space, RegionRow::label(row))).or_default().add(row);
     }
+    let rated = shares.values().any(|share| share.rate.is_some());
     let mut shares: Vec<_> = shares.into_iter().collect();
     shares.sort_by_key(|(_, share)| std::cmp::Reverse((share.hot, share.heat as u64)));
     let row = |((space, name), share): &((u32, String), Share)| {
-        let frequency = share.heat / share.bytes.max(1) as f64;
-        [
+        let mut cells = vec![
             name.clone(),
             space.to_string(),
-            human::bytes(share.bytes),
+            human::bytes(share.known + share.unknown),
             human::bytes(share.hot),
-            human::percent(frequency),
-        ]
+            human::bytes(share.unknown),
+            share.frequency(),
+        ];
+        cells.extend(rated.then(|| share.rate.map_or(String::new(), |rate| rate.text())));
+        cells
     };
     let [from, to] =
         [regions.from_ns, regions.to_ns].map(|ns| human::duration(Duration::from_nanos(ns)));
-    let heads = ["mapping", "space", "looked at", "hot", "mean frequency"];
-    table(&format!("mean from {from} to {to}"), heads, shares.iter().take(HOTTEST).map(row))
+    let heads =
+        ["mapping", "space", "looked at", "hot", "unknown", "mean frequency", "greatest rate"];
+    let (heads, meaning) = match rated {
+        true => (&heads[..], format!("; {RATE_MEANS}")),
+        false => (&heads[..heads.len() - 1], String::new()),
+    };
+    let caption = format!("mean from {from} to {to}{meaning}");
+    table(&caption, heads, shares.iter().take(HOTTEST).map(row))
 }
 
 fn about(summary: &Summary) -> String {
@@ -161,10 +195,10 @@ fn pair(left: &str, right: &str) -> String {
     format!("<div class=\"pair\"><figure>{left}</figure>{right}</div>\n")
 }
 
-fn table<const N: usize>(
+fn table<R: AsRef<[String]>>(
     caption: &str,
-    heads: [&str; N],
-    rows: impl Iterator<Item = [String; N]>,
+    heads: &[&str],
+    rows: impl Iterator<Item = R>,
 ) -> String {
     let mut html =
         format!("<div class=\"scroll\"><p class=\"note\">{}</p><table>\n<tr>", escaped(caption));
@@ -174,7 +208,7 @@ fn table<const N: usize>(
     html.push_str("</tr>\n");
     for row in rows {
         html.push_str("<tr>");
-        for (index, cell) in row.iter().enumerate() {
+        for (index, cell) in row.as_ref().iter().enumerate() {
             let cell = escaped(cell);
             let _ = match index {
                 0 => write!(html, r#"<th scope="row">{cell}</th>"#),

@@ -9,20 +9,12 @@ use std::sync::Arc;
 use tierscope_core::{Backing, Mappings, Range, Result};
 use tierscope_record::{BINS, Heat, Recording, windows_in};
 
-use crate::heatmap::Cell;
+use crate::heatmap::{Cell, Sum};
 
 /// What one call of [`Columns::fill`] may read beyond the first column: parts of heat.
 const PARTS_AT_ONCE: u64 = 200_000;
 /// Columns kept beside those in view, as a multiple of them.
 const KEPT: usize = 4;
-
-/// What was added up in a row of a column: bytes times nanoseconds looked at, and the same times
-/// frequency.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    seen: f64,
-    hot: f64,
-}
 
 #[derive(Clone, Debug)]
 struct Column {
@@ -141,19 +133,16 @@ fn add(sums: &mut [Sum], rows: &[Range], heat: &Heat) {
         }
         for (row, sum) in rows.iter().zip(&mut *sums).skip(first) {
             let Some(common) = row.intersect(&part.range) else { break };
-            let seen = part.seen * common.bytes() as f64 * nanos;
-            sum.seen += seen;
-            sum.hot += seen * part.heat;
+            sum.add(part, common.bytes() as f64 * nanos);
         }
     }
 }
 
 fn cell(sum: &Sum, row: &Range, layout: &Mappings) -> Cell {
-    match layout.find(row) {
-        _ if sum.seen > 0.0 => Cell::Heat((sum.hot / sum.seen).min(1.0)),
+    sum.cell().unwrap_or_else(|| match layout.find(row) {
         Some(mapping) if mapping.backing != Backing::Kernel => Cell::NotLookedAt,
         _ => Cell::Unmapped,
-    }
+    })
 }
 
 /// A bound on [`PARTS_AT_ONCE`]: a tile alone never exceeds it.

@@ -10,7 +10,7 @@ use super::screen::{Live, Pane, Shown};
 use super::table::{self, Kind, Row};
 use super::timeline::Motion;
 use super::totals::{self, CpuShares};
-use crate::heatmap::Cell;
+use crate::heatmap::{Cell, NOT_LOOKED_AT, UNKNOWN};
 use crate::human;
 use crate::style::{self, Color};
 use crate::tiers::{InMemory, NOT_TOLD, Tiers};
@@ -142,16 +142,10 @@ impl Live {
             }
         };
         let line = format!(
-            "mapped {} · hot {}{} · {} regions",
+            "mapped {} · hot {} · unknown {} · {} regions",
             human::bytes(commit.mapped_bytes),
-            human::bytes(commit.hot_bytes),
-            match commit.mapped_bytes {
-                0 => String::new(),
-                mapped => {
-                    let share = commit.hot_bytes as f64 / mapped as f64;
-                    format!(" ({})", human::percent(share))
-                }
-            },
+            part(commit.hot_bytes, commit.mapped_bytes),
+            part(totals::unknown(regions), commit.mapped_bytes),
             commit.regions,
         );
         canvas.text(0, 2, &line, Style::new());
@@ -256,10 +250,12 @@ impl Live {
         };
         canvas.bar(y, &title, self.pane == Pane::Table);
         let wide = canvas.area.width >= 100;
-        canvas.text(0, y + 1, &head_line(wide), FAINT);
+        let rates = if wide { rate_width(table) } else { 0 };
+        canvas.text(0, y + 1, &head_line(wide, rates), FAINT);
         for (offset, (row, selected)) in (y + 2..).zip(table.in_view()) {
             let name = self.row_name(row, shown);
-            canvas.row(offset, row, &name, wide, selected && self.pane == Pane::Table);
+            let selected = selected && self.pane == Pane::Table;
+            canvas.row(offset, row, &name, (wide, rates), selected);
         }
     }
 
@@ -285,6 +281,15 @@ impl Live {
 const BOTTOM: &str =
     "? help · q quit · Space pause · Enter/Esc in/out · +/- z/Z zoom · s sort · Tab";
 
+/// `3 MiB (25.0 %)`.
+fn part(bytes: u64, of: u64) -> String {
+    let shown = human::bytes(bytes);
+    match of {
+        0 => shown,
+        of => format!("{shown} ({})", human::percent(bytes as f64 / of as f64)),
+    }
+}
+
 /// `1`, `0.5`, `16`.
 fn short(number: f64) -> String {
     let text = format!("{number:.2}");
@@ -292,12 +297,20 @@ fn short(number: f64) -> String {
 }
 
 /// Names of the table's columns.
-fn head_line(wide: bool) -> String {
-    let end = if wide { format!(" {:>14}", "end") } else { String::new() };
+fn head_line(wide: bool, rates: usize) -> String {
+    let more = |head: &str, width| if wide { format!(" {head:>width$}") } else { String::new() };
+    let (end, unknown) = (more("end", 14), more("unknown", 9));
+    let rate = if rates > 0 { more("rate /s a page", rates) } else { String::new() };
     format!(
-        "{:>14}{end} {:>9} {:>9} {:>9} {:>5} {:>5} name",
+        "{:>14}{end} {:>9} {:>9} {:>9}{unknown}{rate} {:>5} {:>5} name",
         "start", "size", "freq", "hot", "age", "level"
     )
+}
+
+/// Columns that the rates in view take; 0 where there are none.
+fn rate_width(table: &table::Table) -> usize {
+    let rates = table.in_view().filter_map(|(row, _)| row.rate);
+    rates.map(|rate| rate.text().len().max(14)).max().unwrap_or(0)
 }
 
 /// A screen to draw on.
@@ -332,8 +345,21 @@ impl Canvas<'_> {
     fn cell(&mut self, x: u16, y: u16, cell: Option<&Cell>) {
         match cell {
             None | Some(Cell::Unmapped) => {}
-            Some(Cell::NotLookedAt) => self.text(x, y, "?", FAINT),
+            Some(Cell::NotLookedAt) => self.mark(x, y, NOT_LOOKED_AT, FAINT),
+            Some(Cell::Unknown) => self.mark(x, y, UNKNOWN, self.doubt()),
             Some(Cell::Heat(heat)) => self.swatch(x, y, *heat),
+        }
+    }
+
+    fn mark(&mut self, x: u16, y: u16, mark: char, style: Style) {
+        self.text(x, y, mark.encode_utf8(&mut [0; 4]), style);
+    }
+
+    /// Cyan, which the ramp has not.
+    fn doubt(&self) -> Style {
+        match self.color {
+            Color::None => Style::new(),
+            _ => Style::new().fg(Paint::Cyan),
         }
     }
 
@@ -348,12 +374,20 @@ impl Canvas<'_> {
         self.text(x, y, text.encode_utf8(&mut [0; 4]), style);
     }
 
-    fn row(&mut self, y: u16, row: &Row, name: &str, wide: bool, selected: bool) {
+    fn row(&mut self, y: u16, row: &Row, name: &str, (wide, rates): (bool, usize), selected: bool) {
         let end = if wide { format!(" {:>#14x}", row.range.end) } else { String::new() };
-        let frequency = row.frequency().map_or("?".into(), human::percent);
-        let hot = if row.hot == 0 { String::new() } else { human::bytes(row.hot) };
+        let frequency = match row.frequency() {
+            Some(frequency) => human::percent(frequency),
+            None if row.unknown > 0 => "unknown".into(),
+            None => NOT_LOOKED_AT.into(),
+        };
+        let bytes = |bytes: u64| if bytes == 0 { String::new() } else { human::bytes(bytes) };
+        let hot = bytes(row.hot);
+        let unknown = if wide { format!(" {:>9}", bytes(row.unknown)) } else { String::new() };
+        let rate = row.rate.map_or(String::new(), |rate| rate.text());
+        let rate = if rates > 0 { format!(" {rate:>rates$}") } else { String::new() };
         let text = format!(
-            "{:>#14x}{end} {:>9} {frequency:>9} {hot:>9} {:>5} {:>5} ",
+            "{:>#14x}{end} {:>9} {frequency:>9} {hot:>9}{unknown}{rate} {:>5} {:>5} ",
             row.range.start,
             human::bytes(row.bytes),
             row.age.map_or(String::new(), |age| age.to_string()),

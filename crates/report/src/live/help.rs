@@ -1,7 +1,7 @@
-//! What the keys do.
+//! What the keys do, and what marks in the map mean.
 
 /// Keys and their meaning.
-pub(crate) const KEYS: [(&str, &str); 14] = [
+pub(crate) const KEYS: [(&str, &str); 15] = [
     ("↑ ↓ k j PgUp PgDn", "select a row; in the heatmap: move by addresses"),
     ("← → h l H L", "move the heatmap by time"),
     ("Tab", "arrows move in the table, or in the heatmap"),
@@ -16,4 +16,5 @@ pub(crate) const KEYS: [(&str, &str); 14] = [
     ("Home End", "first window, newest window"),
     ("[ ]", "replay slower, faster"),
     ("q", "quit"),
+    ("u ? in the map", "unknown: too little evidence; not looked at"),
 ];

@@ -5,6 +5,7 @@ use tierscope_core::{Level, Mappings, Range, Region, SpaceId};
 
 use super::focus::Scope;
 use crate::names;
+use crate::regions::RowRate;
 
 /// What a row is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,12 +71,16 @@ pub(crate) struct Row {
     pub(crate) range: Range,
     /// Bytes of it that are mapped, or in the region.
     pub(crate) bytes: u64,
-    /// Bytes that were looked at.
-    pub(crate) looked: u64,
+    /// Bytes that were looked at and are known.
+    pub(crate) known: u64,
+    /// Bytes that were looked at and are unknown all the same.
+    pub(crate) unknown: u64,
     /// Bytes that are hot (METRICS.md).
     pub(crate) hot: u64,
-    /// Frequency times bytes looked at.
+    /// Frequency times bytes known.
     heat: f64,
+    /// How often its pages are accessed; of a region whose rate is known.
+    pub(crate) rate: Option<RowRate>,
     /// Windows for which the count has been about the same; of a region.
     pub(crate) age: Option<u32>,
     /// The page-table level that told; of a region.
@@ -84,18 +89,23 @@ pub(crate) struct Row {
 
 impl Row {
     fn new(range: Range, bytes: u64) -> Self {
-        Self { range, bytes, looked: 0, hot: 0, heat: 0.0, age: None, level: None }
+        let (known, unknown, hot, heat, rate) = (0, 0, 0, 0.0, None);
+        Self { range, bytes, known, unknown, hot, heat, rate, age: None, level: None }
     }
 
-    /// Mean frequency of what was looked at.
+    /// Mean frequency of what is known; `None` if nothing is.
     pub(crate) fn frequency(&self) -> Option<f64> {
-        (self.looked > 0).then(|| self.heat / self.looked as f64)
+        (self.known > 0).then(|| self.heat / self.known as f64)
     }
 
     fn add(&mut self, region: &Region, bytes: u64) {
-        if !region.is_unknown() {
-            self.looked += bytes;
-            self.heat += region.frequency() * bytes as f64;
+        match () {
+            () if region.is_unseen() => {}
+            () if region.is_unknown() => self.unknown += bytes,
+            () => {
+                self.known += bytes;
+                self.heat += region.frequency() * bytes as f64;
+            }
         }
         if region.is_hot(HOT_FREQUENCY) {
             self.hot += bytes;
@@ -204,7 +214,7 @@ impl Table {
     }
 }
 
-/// What to sort by, greatest first. What was not looked at comes last.
+/// What to sort by, greatest first. What is unknown or was not looked at comes last.
 fn key(order: Order, row: &Row) -> f64 {
     match order {
         Order::Heat => row.frequency().unwrap_or(-1.0),
@@ -227,6 +237,7 @@ fn rows_of(regions: &[Region], scope: &Scope) -> Vec<Row> {
         let mut row = Row::new(range, range.bytes());
         row.add(region, range.bytes());
         (row.age, row.level) = (Some(region.age), region.level);
+        row.rate = region.rate.as_ref().filter(|_| !region.is_unknown()).map(RowRate::of);
         Some(row)
     };
     regions.iter().filter_map(row).collect()

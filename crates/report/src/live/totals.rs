@@ -42,6 +42,12 @@ impl CpuShares {
     }
 }
 
+/// Bytes looked at of which there is too little evidence.
+pub(crate) fn unknown(regions: &[Region]) -> u64 {
+    let unknown = regions.iter().filter(|region| region.is_unknown() && !region.is_unseen());
+    unknown.map(|region| region.range.bytes()).fold(0, u64::saturating_add)
+}
+
 /// Bytes on a memory node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {

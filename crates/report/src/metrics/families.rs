@@ -12,13 +12,15 @@ use super::text::{Kind, Label, Text, number};
 use crate::tiers::Tiers;
 
 /// Series of a recording that have families of their own.
-const KNOWN: [&str; 6] = [
+const KNOWN: [&str; 8] = [
     "profiler_cpu_seconds",
     "target_cpu_seconds",
     "regions",
     "region_bytes",
     "accessed_bytes",
     "hot_bytes",
+    "unknown_bytes",
+    "unseen_bytes",
 ];
 
 /// What is watched, with what, and how fresh it is.
@@ -110,6 +112,8 @@ pub(super) fn spaces(text: &mut Text, spaces: &[Labelled<'_>]) {
     regions(text, spaces);
     mapped(text, spaces);
     memory(text, spaces);
+    unknown(text, spaces);
+    accesses(text, spaces);
     working_set(text, spaces);
     idle_ages(text, spaces);
 }
@@ -133,7 +137,7 @@ fn mapped(text: &mut Text, spaces: &[Labelled<'_>]) {
 fn memory(text: &mut Text, spaces: &[Labelled<'_>]) {
     let help = "Bytes in regions, by what stands behind them and by heat in the last window: hot \
                 (frequency of at least 5/40), cold (accessed, but not hot), idle (not accessed), \
-                unseen (not looked at).";
+                unknown (too little evidence to tell), unseen (not looked at).";
     let mut family = text.family("tierscope_memory_bytes", Kind::Gauge, Some("bytes"), help);
     for of in spaces {
         for (backing, bytes) in &of.figures.bytes {
@@ -141,6 +145,26 @@ fn memory(text: &mut Text, spaces: &[Labelled<'_>]) {
                 let labels = of.with(&[("backing", backing), ("heat", heat.name())]);
                 family.sample(&labels, bytes.0[heat as usize]);
             }
+        }
+    }
+}
+
+fn unknown(text: &mut Text, spaces: &[Labelled<'_>]) {
+    let help =
+        "Bytes of regions that were looked at, with too little evidence to tell hot from cold.";
+    let mut family = text.family("tierscope_unknown_bytes", Kind::Gauge, Some("bytes"), help);
+    spaces.iter().for_each(|of| family.sample(&of.labels(), of.figures.unknown));
+}
+
+/// Of one space, not of one region: there are too many of them. Unknown rates are not in it.
+fn accesses(text: &mut Text, spaces: &[Labelled<'_>]) {
+    let help = "Accesses a second, summed up over pages from the rates that the instrument estimates, \
+                by heat; absent where it estimates none.";
+    let name = "tierscope_accesses_per_second";
+    let mut family = text.family(name, Kind::Gauge, None, help);
+    for of in spaces {
+        for (heat, rate) in Heat::ALL[..3].iter().zip(of.figures.accesses.iter().flatten()) {
+            family.sample(&of.with(&[("heat", heat.name())]), number(*rate));
         }
     }
 }

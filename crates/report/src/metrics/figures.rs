@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tierscope_core::metrics::HOT_FREQUENCY;
-use tierscope_core::{Backing, Mapping, Mappings, Region, Snapshot, SpaceId};
+use tierscope_core::{Backing, Mapping, Mappings, PAGE_SIZE, Region, Snapshot, SpaceId};
 
 /// How hot bytes are, by the last window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,19 +14,23 @@ pub(super) enum Heat {
     Cold,
     /// Looked at and not accessed.
     Idle,
+    /// Looked at, with too little evidence to tell.
+    Unknown,
     /// Not looked at.
     Unseen,
 }
 
 impl Heat {
-    pub(super) const ALL: [Heat; 4] = [Heat::Hot, Heat::Cold, Heat::Idle, Heat::Unseen];
+    pub(super) const ALL: [Heat; 5] =
+        [Heat::Hot, Heat::Cold, Heat::Idle, Heat::Unknown, Heat::Unseen];
 
     pub(super) fn of(region: &Region) -> Self {
         match region {
-            r if r.is_unknown() => Heat::Unseen,
+            r if r.is_unseen() => Heat::Unseen,
+            r if r.is_unknown() => Heat::Unknown,
             r if r.is_hot(HOT_FREQUENCY) => Heat::Hot,
-            r if r.hits > 0.0 => Heat::Cold,
-            _ => Heat::Idle,
+            r if r.is_cold() => Heat::Idle,
+            _ => Heat::Cold,
         }
     }
 
@@ -35,6 +39,7 @@ impl Heat {
             Heat::Hot => "hot",
             Heat::Cold => "cold",
             Heat::Idle => "idle",
+            Heat::Unknown => "unknown",
             Heat::Unseen => "unseen",
         }
     }
@@ -58,6 +63,10 @@ pub(super) struct Figures {
     pub(super) working_set: u64,
     /// Bytes mapped, by backing.
     pub(super) mapped: BTreeMap<&'static str, u64>,
+    /// Bytes of which there is too little evidence.
+    pub(super) unknown: u64,
+    /// Estimated accesses a second, by heat; `None` where no region has a rate that is known.
+    pub(super) accesses: Option<[f64; Heat::ALL.len()]>,
     /// Bytes in regions, by backing.
     pub(super) bytes: BTreeMap<&'static str, ByHeat>,
     /// Idle bytes by age, one for each of [`AGES`].
@@ -100,8 +109,14 @@ impl Figures {
     fn take(&mut self, region: &Region, mappings: &[Mapping], window: f64) {
         let (heat, bytes) = (Heat::of(region), region.range.bytes());
         self.regions += 1;
-        if matches!(heat, Heat::Hot | Heat::Cold) {
-            add(&mut self.working_set, bytes);
+        match heat {
+            Heat::Hot | Heat::Cold => add(&mut self.working_set, bytes),
+            Heat::Unknown => add(&mut self.unknown, bytes),
+            Heat::Idle | Heat::Unseen => {}
+        }
+        if let Some(rate) = region.rate.filter(|_| !region.is_unknown()) {
+            let accesses = self.accesses.get_or_insert_default();
+            accesses[heat as usize] += f64::from(rate.mean) * bytes as f64 / PAGE_SIZE as f64;
         }
         if heat == Heat::Idle {
             let age = f64::from(region.age) * window;
@@ -138,7 +153,7 @@ fn backing(backing: Backing) -> &'static str {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tierscope_core::{Range, Space};
+    use tierscope_core::{Range, Rate, Space};
 
     fn region(start: u64, end: u64, hits: f32, age: u32) -> Region {
         let range = Range::new(SpaceId(0), start, end);
@@ -176,9 +191,9 @@ mod tests {
             vec![region(0, 50, 40.0, 3), region(50, 120, 1.0, 0), region(150, 160, 0.0, 10)];
         let figures = of(regions, vec![heap, stack]);
         assert_eq!(figures.mapped, [("heap", 100), ("stack", 10)].into());
-        assert_eq!(figures.bytes["heap"], ByHeat([50, 50, 0, 0]));
-        assert_eq!(figures.bytes["none"], ByHeat([0, 20, 0, 0]));
-        assert_eq!(figures.bytes["stack"], ByHeat([0, 0, 10, 0]));
+        assert_eq!(figures.bytes["heap"], ByHeat([50, 50, 0, 0, 0]));
+        assert_eq!(figures.bytes["none"], ByHeat([0, 20, 0, 0, 0]));
+        assert_eq!(figures.bytes["stack"], ByHeat([0, 0, 10, 0, 0]));
         assert_eq!((figures.regions, figures.working_set), (3, 120));
         assert_eq!(figures.ages, [0, 10, 0, 0, 0, 0, 0, 0]);
         assert!((figures.age_sum - 20.0).abs() < 1e-9);
@@ -189,8 +204,30 @@ mod tests {
         let unseen = Region { samples: 0, ..region(0, 10, 0.0, 9) };
         let unsure = Region { confidence: 0.1, ..region(10, 20, 40.0, 0) };
         let figures = of(vec![unseen, unsure], vec![mapping(0, 20, Backing::File)]);
-        assert_eq!(figures.bytes["file"], ByHeat([0, 10, 0, 10]));
+        assert_eq!(figures.bytes["file"], ByHeat([0, 10, 0, 0, 10]));
         assert_eq!((figures.working_set, figures.ages), (10, [0; AGES.len()]));
+    }
+
+    // Three pages hot at 500 /s each, two at 0.5 /s, less than a hit a window: idle; four unknown,
+    // whose rate counts for nothing.
+    #[test]
+    fn what_is_unknown_is_neither_hot_nor_idle() {
+        let page = PAGE_SIZE;
+        let rated = |from: u64, to: u64, hits: f32, mean: f32, unknown: bool| Region {
+            rate: Some(Rate { low: mean / 2.0, mean, high: mean * 2.0 }),
+            unknown,
+            ..region(from * page, to * page, hits, 0)
+        };
+        let regions = vec![
+            rated(0, 3, 40.0, 500.0, false),
+            rated(3, 5, 0.1, 0.5, false),
+            rated(5, 9, 40.0, 9000.0, true),
+        ];
+        let figures = of(regions, vec![mapping(0, 9 * page, Backing::Heap)]);
+        let pages = figures.bytes["heap"].0.map(|bytes| bytes / page);
+        assert_eq!(pages, [3, 0, 2, 4, 0]);
+        assert_eq!((figures.unknown, figures.working_set), (4 * page, 3 * page));
+        assert_eq!(figures.accesses, Some([1500.0, 0.0, 1.0, 0.0, 0.0]));
     }
 
     proptest! {

@@ -10,10 +10,11 @@ use crate::human;
 /// The histogram as an SVG file for white paper.
 #[must_use]
 pub fn ages(ages: &Ages) -> String {
-    const TITLE: f64 = 44.0;
+    const TITLE: f64 = 60.0;
     let mut svg = Svg::new(WIDTH, TITLE + HEIGHT, &ages.title());
     svg.text(12.0, 16.0, Anchor::Start, "head", &ages.title());
     svg.text(12.0, 32.0, Anchor::Start, "faint", &ages.definition());
+    svg.text(12.0, 48.0, Anchor::Start, "faint", &ages.rest().unwrap_or_default());
     draw(&mut svg, ages, TITLE);
     svg.file()
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use tierscope_core::metrics::HOT_FREQUENCY;
 
 use super::{Anchor, Svg, short, tick_time, time_ticks};
-use crate::heatmap::{Area, Cell, Heatmap, Row};
+use crate::heatmap::{Area, Cell, Heatmap, Row, UNKNOWN_MEANS};
 use crate::{human, ramp};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 122.0;
 const RIGHT: f64 = 170.0;
 const TOP: f64 = 28.0;
-const BOTTOM: f64 = 62.0;
+const BOTTOM: f64 = 80.0;
 const ROW: f64 = 5.0;
 /// Between two areas.
 const GAP: f64 = 16.0;
@@ -32,7 +32,7 @@ pub fn heatmap(map: &Heatmap) -> String {
         human::bytes(map.row_bytes)
     );
     svg.text(LEFT, 16.0, Anchor::Start, "head", &title);
-    let y = svg.height - 22.0;
+    let y = svg.height - 40.0;
     draw_legend(&mut svg, LEFT, y);
     svg.file()
 }
@@ -44,7 +44,7 @@ pub(crate) fn within_page(map: &Heatmap) -> String {
 
 /// What the colours mean, as an element of the page.
 pub(crate) fn legend() -> String {
-    let mut svg = Svg::new(WIDTH, 26.0, "What the colours mean");
+    let mut svg = Svg::new(WIDTH, 44.0, "What the colours mean");
     draw_legend(&mut svg, LEFT, 4.0);
     svg.element()
 }
@@ -87,16 +87,26 @@ fn draw_cells(svg: &mut Svg, rows: &[Row], top: f64) {
         }
     }
     for (class, path) in paths {
-        let name = if class == ramp::STEPS { "unseen".into() } else { format!("h{class}") };
+        let name = match class {
+            UNSEEN => "unseen".into(),
+            UNKNOWN => "unknown".into(),
+            step => format!("h{step}"),
+        };
         svg.raw(format_args!(r#"<path class="{name}" shape-rendering="crispEdges" d="{path}"/>"#));
     }
 }
 
-/// The step of a cell's colour; one past the last for what was not looked at.
+/// Behind the last step of the ramp: what was not looked at.
+const UNSEEN: usize = ramp::STEPS;
+/// And what is unknown.
+const UNKNOWN: usize = ramp::STEPS + 1;
+
+/// The step of a cell's colour, or what stands behind the last one.
 fn class(cell: &Cell) -> Option<usize> {
     match cell {
         Cell::Unmapped => None,
-        Cell::NotLookedAt => Some(ramp::STEPS),
+        Cell::NotLookedAt => Some(UNSEEN),
+        Cell::Unknown => Some(UNKNOWN),
         Cell::Heat(heat) => Some(ramp::step(*heat)),
     }
 }
@@ -157,6 +167,8 @@ fn draw_legend(svg: &mut Svg, x: f64, y: f64) {
     svg.text(end + 6.0, y + 10.0, Anchor::Start, "faint", "1");
     let share = human::percent(HOT_FREQUENCY);
     svg.text(end + 24.0, y + 10.0, Anchor::Start, "faint", &format!("line: hot from {share}"));
-    svg.bar((end + 160.0, y), (STEP, 12.0), "unseen", "not looked at");
-    svg.text(end + 178.0, y + 10.0, Anchor::Start, "faint", "not looked at; blank: not mapped");
+    svg.bar((end + 160.0, y), (STEP, 12.0), "unknown", UNKNOWN_MEANS);
+    svg.text(end + 178.0, y + 10.0, Anchor::Start, "faint", "unknown: too little evidence");
+    svg.bar((x, y + 18.0), (STEP, 12.0), "unseen", "not looked at");
+    svg.text(x + 18.0, y + 28.0, Anchor::Start, "faint", "not looked at; blank: not mapped");
 }

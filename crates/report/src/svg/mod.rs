@@ -162,6 +162,7 @@ fn paper() -> Vec<(String, String)> {
         COLOURS.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     values.extend((0..ramp::STEPS).map(|step| (format!("h{step}"), ramp::on_paper(step))));
     values.push(("unseen".into(), ramp::unseen_on_paper()));
+    values.push(("unknown".into(), ramp::unknown_on_paper()));
     values
 }
 

@@ -63,6 +63,7 @@ mod tests {
             tier_bytes: tier_bytes.into(),
             accessed_bytes: 0,
             hot_bytes: 0,
+            unknown_bytes: 0,
             hot_min: 0,
             hot_max: 0,
         }

@@ -69,15 +69,22 @@ fn draw_distribution(svg: &mut Svg, wss: &Wss, top: f64) {
 }
 
 fn draw_course(svg: &mut Svg, points: &[Point], top: f64) {
-    let most = points.iter().map(|point| point.accessed_bytes.max(point.hot_max));
+    let most = |point: &Point| point.accessed_bytes.max(point.hot_max).max(point.unknown_bytes);
+    let most = points.iter().map(most);
     let frame = Frame::new(top, span(points), most.max().unwrap_or(0));
     frame.draw_bytes(svg);
     frame.draw_times(svg);
     draw_band(svg, &frame, points);
     draw_line(svg, &frame, points, "warm-line", |p| Some(p.accessed_bytes));
     draw_line(svg, &frame, points, "hot-line", |p| Some(p.hot_bytes));
-    let band = [("warm", "accessed"), ("hot", "hot"), ("band", "hot, least to most")];
-    frame.draw_legend(svg, &band);
+    draw_line(svg, &frame, points, "unknown-line", |p| Some(p.unknown_bytes));
+    let legend = [
+        ("warm", "accessed"),
+        ("hot", "hot"),
+        ("band", "hot, least to most"),
+        ("unknown", "unknown"),
+    ];
+    frame.draw_legend(svg, &legend);
 }
 
 pub(super) fn span(points: &[Point]) -> (f64, f64) {

@@ -3,6 +3,7 @@
 
 mod browser;
 mod chromium;
+mod doubt;
 mod golden;
 mod oracle;
 mod toy;

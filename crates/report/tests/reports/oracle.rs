@@ -8,25 +8,35 @@ use tierscope_core::drive::{Sink, Window};
 use tierscope_core::metrics::HOT_FREQUENCY;
 use tierscope_core::{Backing, Mapping, Mappings, Range, Region, Snapshot, Space, SpaceId, Time};
 use tierscope_record::{Memory, Meta, Recorder, Recording};
-use tierscope_report::{View, ages, html, wss};
+use tierscope_report::{View, ages, html, summary, wss};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x7f00_0000_0000;
 /// Pages of the toy space.
 const PAGES: u64 = 64;
 
-/// A window: regions one behind the other, each with its pages, hits, whether it was looked at,
-/// and age.
-type Plan = Vec<(u64, u8, bool, u32)>;
+/// What an instrument makes of a region.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Known,
+    Unknown,
+    Unseen,
+}
+
+/// A window: regions one behind the other, each with its pages, hits, state and age.
+type Plan = Vec<(u64, u8, State, u32)>;
 
 fn regions(plan: &Plan) -> Vec<Region> {
     let mut at = 0;
     let mut regions = Vec::new();
-    for (pages, hits, looked, age) in plan {
+    for (pages, hits, state, age) in plan {
         let end = (at + pages).min(PAGES);
         if end > at {
             let range = Range::new(SpaceId(0), BASE + at * PAGE, BASE + end * PAGE);
-            let (hits, samples) = if *looked { (f32::from(*hits), 40) } else { (0.0, 0) };
+            let (hits, samples) = match state {
+                State::Unseen => (0.0, 0),
+                _ => (f32::from(*hits), 40),
+            };
             regions.push(Region {
                 range,
                 hits,
@@ -35,7 +45,7 @@ fn regions(plan: &Plan) -> Vec<Region> {
                 level: None,
                 confidence: 1.0,
                 rate: None,
-                unknown: false,
+                unknown: *state == State::Unknown,
             });
         }
         at = end;
@@ -65,25 +75,28 @@ fn record(plans: &[Plan]) -> Recording {
     Recording::from_source(Box::new(memory)).unwrap()
 }
 
-/// A level as the page would unpack it: of each piece, its parts (first and past-the-last unit,
-/// heat, share looked at).
-fn unpacked(level: &Value) -> Vec<Vec<(u64, u64, u8, u8)>> {
+/// First and past-the-last unit, heat, shares known and unknown.
+type Part = (u64, u64, u8, [u8; 2]);
+
+/// A level as the page would unpack it: of each piece, its parts.
+fn unpacked(level: &Value) -> Vec<Vec<Part>> {
     let packed = crate::chromium::from_base64(level["packed"].as_str().unwrap());
     let bytes = miniz_oxide::inflate::decompress_to_vec(&packed).unwrap();
     let length = |index: usize| level["streams"][index].as_u64().unwrap() as usize;
     let (gaps, rest) = bytes.split_at(length(0));
     let (lengths, rest) = rest.split_at(length(1));
-    let (heats, seens) = rest.split_at(length(2));
-    assert_eq!(seens.len(), length(3));
+    let (heats, rest) = rest.split_at(length(2));
+    let (seens, unknowns) = rest.split_at(length(3));
+    assert_eq!(unknowns.len(), length(4));
     let (mut gaps, mut lengths) = (numbers(gaps), numbers(lengths));
-    let mut bytes = heats.iter().zip(seens);
+    let mut bytes = heats.iter().zip(seens.iter().zip(unknowns));
     let mut piece = |count: &Value| {
         let mut at = 0;
         let mut part = |_| {
             let start = at + gaps.next().unwrap();
             at = start + lengths.next().unwrap();
-            let (heat, seen) = bytes.next().unwrap();
-            (start, at, *heat, *seen)
+            let (heat, (seen, unknown)) = bytes.next().unwrap();
+            (start, at, *heat, [*seen, *unknown])
         };
         (0..count.as_u64().unwrap()).map(&mut part).collect()
     };
@@ -99,12 +112,20 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
+fn any_state() -> impl Strategy<Value = State> {
+    prop_oneof![Just(State::Known), Just(State::Unknown), Just(State::Unseen)]
+}
+
 prop_compose! {
     fn any_plans()(plans in prop::collection::vec(
-        prop::collection::vec((1u64..24, 0u8..=40, any::<bool>(), 0u32..100), 1..8), 1..12)
+        prop::collection::vec((1u64..24, 0u8..=40, any_state(), 0u32..100), 1..8), 1..12)
     ) -> Vec<Plan> {
         plans
     }
+}
+
+fn is_known(region: &Region) -> bool {
+    region.samples > 0 && !region.unknown
 }
 
 proptest! {
@@ -124,7 +145,8 @@ proptest! {
             let want: Vec<_> = looked.map(|region| {
                 let unit = |at: u64| (at - BASE) / PAGE;
                 let heat = (region.frequency() * 255.0).round() as u8;
-                (unit(region.range.start), unit(region.range.end), heat, 255)
+                let (heat, shares) = if region.unknown { (0, [0, 255]) } else { (heat, [255, 0]) };
+                (unit(region.range.start), unit(region.range.end), heat, shares)
             }).collect();
             prop_assert_eq!(parts, want);
         }
@@ -142,9 +164,11 @@ proptest! {
             let of = |page: u64| regions.iter().find(|r| (r.range.start..r.range.end).contains(&(BASE + page * PAGE)));
             shown.clone().filter(|page| of(*page).is_some_and(is)).count() as u64 * PAGE
         };
-        let mut accessed: Vec<u64> = plans.iter().map(|p| count(p, &|r| r.samples > 0 && r.hits >= 1.0)).collect();
+        let mut accessed: Vec<u64> = plans.iter().map(|p| count(p, &|r| is_known(r) && r.hits >= 1.0)).collect();
         let hot: u64 = plans.iter().map(|p| count(p, &|r| r.is_hot(HOT_FREQUENCY))).sum();
+        let unknown: u64 = plans.iter().map(|p| count(p, &|r| r.unknown)).sum();
         let wss = wss(&recording, &view).unwrap();
+        prop_assert_eq!(wss.unknown_mean, unknown / plans.len() as u64);
         prop_assert_eq!(wss.hot_mean, hot / plans.len() as u64);
         accessed.sort_unstable();
         prop_assert_eq!(wss.percentiles[0].accessed_bytes, accessed[0]);
@@ -154,13 +178,20 @@ proptest! {
         let last = plans.last().unwrap();
         let ages = ages(&recording, &view).unwrap();
         prop_assert_eq!(ages.unseen_bytes, count(last, &|r| r.samples == 0));
+        prop_assert_eq!(ages.unknown_bytes, count(last, &|r| r.unknown));
         for bin in &ages.bins {
             let aged = |r: &Region| (bin.from_windows..bin.to_windows).contains(&r.age.into());
-            let is_cold = |r: &Region| r.samples > 0 && r.hits < 1.0;
+            let is_cold = |r: &Region| is_known(r) && r.hits < 1.0;
             prop_assert_eq!(bin.hot_bytes, count(last, &|r| aged(r) && r.is_hot(HOT_FREQUENCY)));
             prop_assert_eq!(bin.cold_bytes, count(last, &|r| aged(r) && is_cold(r)));
         }
         let all = ages.hot_bytes + ages.warm_bytes + ages.cold_bytes;
-        prop_assert_eq!(all, count(last, &|r| r.samples > 0));
+        prop_assert_eq!(all, count(last, &is_known));
+
+        let summary = summary(&recording, &view).unwrap();
+        let states =
+            [summary.hot_bytes, summary.not_hot_bytes, summary.unknown_bytes, summary.unseen_bytes];
+        prop_assert_eq!(states[0].now + states[1].now, all);
+        prop_assert_eq!([states[2].now, states[3].now], [ages.unknown_bytes, ages.unseen_bytes]);
     }
 }
