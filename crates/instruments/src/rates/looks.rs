@@ -156,7 +156,7 @@ mod tests {
             looks.unevenness(ENTRIES)
         };
         assert_eq!(of(&[&[1, 2, 3, 4], &[3, 4, 5, 6]]), None);
-        assert_eq!(of(&[&[1, 2, 3, 4]; 4]), Some(128.0));
+        assert_eq!(of(&[&[1, 2, 3, 4][..]; 4]), Some(128.0));
         let all: Vec<usize> = (0..ENTRIES).collect();
         assert_eq!(of(&[&all, &all]), Some(1.0));
         assert_eq!(of(&[]), None);
