@@ -37,6 +37,8 @@ const NEAR: usize = 4;
 const MEMORY: f32 = 512.0 * 2000.0;
 /// Entries of 64 expected to be young in two looks by chance, below which one that is draws attention.
 const RARE: f64 = 0.3;
+/// Runs of young entries, of 64, as long as the longest that are expected by chance, below which one draws attention.
+const RARE_RUN: f64 = 0.03;
 /// Seconds after which a rate is expected to be drawn afresh.
 const LASTING: f32 = 600.0;
 /// Tail on each side of a 90 % interval.
@@ -477,6 +479,16 @@ fn run_end(turns: u64, at: usize) -> usize {
     at + (turns >> (at % 64)).trailing_zeros() as usize + 1
 }
 
+/// How many set bits lie side by side at most.
+fn longest_run(mut bits: u64) -> i32 {
+    let mut length = 0;
+    while bits != 0 {
+        bits &= bits << 1;
+        length += 1;
+    }
+    length
+}
+
 /// Whether the bits of up to 64 entries give no sign that these differ: entries young in one look are not
 /// young in another more often than by chance, and do not lie together.
 fn alike(looks: &[Look], word: usize, mapped: u64) -> bool {
@@ -497,7 +509,9 @@ fn alike(looks: &[Look], word: usize, mapped: u64) -> bool {
         }
         let changes = f64::from(((one ^ one >> 1) & mapped & mapped >> 1).count_ones());
         let expected = 2.0 * ones * (size - ones) / size;
-        if changes < expected - 3.0 * expected.sqrt() {
+        if changes < expected - 3.0 * expected.sqrt()
+            || size * (ones / size).powi(longest_run(one)) < RARE_RUN
+        {
             return false;
         }
         for other in &looks[..index] {
@@ -522,6 +536,11 @@ mod tests {
     use crate::rates::grid::{cell_of, rate_of};
     use proptest::prelude::*;
     use tierscope_core::Rng;
+
+    #[test]
+    fn the_longest_run_of_bits() {
+        assert_eq!([0, 1, 0b1101110, u64::MAX].map(longest_run), [0, 1, 3, 64]);
+    }
 
     fn node(at: usize, peak: f32) -> Node {
         let curve = |cell: usize| (-(cell as f32 - peak).powi(2) / 40.0).exp().max(1e-6);

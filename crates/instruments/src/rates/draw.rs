@@ -13,6 +13,8 @@ use super::tally::{DOUBT, Tally};
 /// Expected accesses in a sample of an entry as busy as the least hot one: it is found accessed in 5 of
 /// 40 samples.
 const AT_BAR: f32 = 0.133_54;
+/// Highest probability that is stated: the model itself may be wrong.
+const MOST_SURE: f32 = 0.999;
 /// Cells within which neighbours are shown as one.
 const ALIKE: f32 = 1.5;
 /// Accesses a second of a page below which rates are not told apart: two a minute of 2 MiB.
@@ -202,6 +204,7 @@ impl Ground<'_> {
         let frequency = 1.0 - (-expected).exp();
         let half = ((segment.high - segment.low) / 2.0).max(0.5);
         let sure = 1.0 / (1.0 + (-2.8 * (segment.mean - bar) / half).exp());
+        let sure = sure.clamp(1.0 - MOST_SURE, MOST_SURE);
         Region {
             range,
             hits: self.samples as f32 * frequency,

