@@ -120,7 +120,7 @@ const WALK_NS: u64 = 40;
 const FIT_NS: u64 = 1600;
 
 /// Part of the budget that is planned with: a round of visits may cost more than expected.
-const BUDGETED: f64 = 0.99;
+const BUDGETED: f64 = 0.98;
 /// Waking up may take one part of so many of the budget; and the longest time between two rounds of visits.
 const OVERHEAD_SHARE: f64 = 10.0;
 const LONGEST_BEAT: Duration = Duration::from_secs(1);
