@@ -322,7 +322,7 @@ mod tests {
         let held = case("noise 1 TiB, 10 GiB hot, 20 %");
         assert!(matches!(held.asks[..], [Ask::Reach(0.95, 4.0), Ask::Held(0.95, 4.0)]));
         assert!(matches!(case("noise 5 TiB, 10 GiB hot, 0 %").asks[..], [Ask::Reach(0.95, 1.0)]));
-        assert_eq!(case("noise 1 TiB, idle").cpu, 0.1);
+        assert_eq!(case("noise 1 TiB, idle").cpu, Some(0.1));
         let unbounded: Vec<&Simulated> = all.iter().filter(|case| !case.known).collect();
         assert_eq!(unbounded.len(), 4);
     }

@@ -190,7 +190,7 @@ impl Tally {
             (aim / MUCH_ALIKE) as i32
         };
         let wanted = |segment: &&Segment| segment.core[0] >= bar || self.is_unknown(segment);
-        let mut steps: Vec<i32> = table.segments.iter().filter(wanted).map(|s| step(s)).collect();
+        let mut steps: Vec<i32> = table.segments.iter().filter(wanted).map(step).collect();
         steps.sort_unstable();
         steps.dedup();
         steps.into_iter().map(|step| rate_of((step as f32 + 0.5) * MUCH_ALIKE)).collect()
