@@ -646,7 +646,7 @@ mod tests {
             "workload = \"w.toml\"",
             "time = \"2950ms\"",
             "window = \"100000us\"",
-            "sampling = \"3125us\"",
+            "sampling = \"6250us\"",
             "flush = \"5000us\"",
             "seed = 2",
             "name = \"rates\"\ninstrument = \"rates\"\nvariant = \"bayes\"",
