@@ -78,8 +78,10 @@ impl Work {
         match self {
             Work::Upper if !begun => 100.0,
             Work::Upper => 5.0,
-            Work::Hint => 30.0,
+            Work::Hint if covered => 30.0,
+            Work::Hint => 80.0,
             Work::Round if covered => 30.0,
+            Work::Round if !begun => 20.0,
             Work::Round => 80.0,
             Work::Refine if covered => 30.0,
             Work::Refine => 8.0,

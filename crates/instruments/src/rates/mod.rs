@@ -67,6 +67,8 @@ const SHORTEST_REPEATED: f32 = 0.01;
 const SEARCH: f32 = 0.1;
 /// Likewise of an entry that is as busy as those of its table are in the mean, where level 3 tells that.
 const POINTED: f32 = 1.5;
+/// Cells by which that may be less than level 3 says.
+const UNSURE: f32 = 4.0;
 /// Factor from one time between clear and look to the next at level 3.
 const RUNG: f32 = 16.0;
 /// Expected accesses of an entry whose rate is to be measured: about half of them stay old.
@@ -90,6 +92,8 @@ const EARLY: u32 = 25;
 /// Entries of a table drawn of each part.
 const DRAWN: usize = 2;
 const FITS: usize = 15;
+/// Tables of level 3 that may be under way at a time, until all were visited.
+const AT_ONCE: usize = 64;
 /// Expected accesses of a page from clear to look, where pages of an entry are alike; and bounds in seconds.
 const LEAF_MEASURE: f32 = 0.4;
 const LEAF_DISTANCES: (f32, f32) = (0.001, 0.5);
@@ -253,6 +257,8 @@ pub struct Rates {
     sample: VecDeque<Drawn>,
     rng: Rng,
     upper_turn: usize,
+    /// Tables of level 3 visited, at least, from the first on without a gap.
+    upper_seen: usize,
     round: Round,
     /// When translations were flushed, ascending, as far back as looks reach.
     flushed: VecDeque<Time>,
@@ -344,6 +350,7 @@ impl Rates {
             sample: VecDeque::new(),
             rng: Rng::seeded(config.seed),
             upper_turn: 0,
+            upper_seen: 0,
             round: Round::default(),
             flushed: VecDeque::new(),
             can_flush: config.flush,
@@ -402,6 +409,7 @@ impl Rates {
             }
         }
         self.upper = upper;
+        self.upper_seen = 0;
         let whole: tierscope_core::RangeSet =
             self.areas.iter().map(|area| Level::PUD.align(area)).collect();
         self.round = Round::new(whole.as_slice(), self.config.seed);
@@ -685,8 +693,9 @@ impl Rates {
         }
     }
 
-    /// Time from clear to look for a table of level 2, in seconds.
-    fn distance(&self, key: Key, work: Work) -> f32 {
+    /// Time from clear to look for a table of level 2, in seconds; `busy` is the cell of the rate by which level 3
+    /// has pointed it out.
+    fn distance(&self, key: Key, busy: Option<f32>) -> f32 {
         let mean = self.tally.mean_rate();
         let search = if mean > 0.0 { SEARCH / mean } else { FIRST_DISTANCE };
         let table = self.lower.get(&key);
@@ -695,14 +704,11 @@ impl Rates {
             let aims = self.tally.aims(table);
             (!aims.is_empty()).then(|| MEASURE / aims[table.visits as usize % aims.len()])
         });
-        let pointed = match work {
-            // Some of its entries are at least as busy as all are in the mean.
-            Work::Hint => self
-                .above(key)
-                .filter(|above| above.low > 0.0)
-                .map(|above| (POINTED * 512.0 / rate_of(above.low)).min(search)),
-            _ => None,
-        };
+        // Some of its entries are at least as busy as all are in the mean.
+        let above = self.above(key).filter(|above| busy.is_some() || self.tally.points_out(above));
+        let least = above.map(|above| above.low.max(busy.unwrap_or(0.0) - UNSURE));
+        let pointed = least.filter(|least| *least > 0.0);
+        let pointed = pointed.map(|least| (POINTED * 512.0 / rate_of(least)).min(search));
         measure.or(pointed).unwrap_or(search).clamp(DISTANCES.0, DISTANCES.1)
     }
 
@@ -731,9 +737,14 @@ impl Rates {
         if work == Work::Leaves {
             return self.choose_leaves(now);
         }
+        let mut busy = None;
         let (level, key) = match work {
             Work::Upper => (Level::PUD, self.next_upper(now)?),
-            Work::Hint => (Level::PMD, self.next_hint()?),
+            Work::Hint => {
+                let (cell, key) = self.next_hint()?;
+                busy = Some(cell);
+                (Level::PMD, key)
+            }
             Work::Refine => (Level::PMD, self.next_refined(now)?),
             _ => (Level::PMD, self.next_in_turn(now)?),
         };
@@ -741,7 +752,7 @@ impl Rates {
             self.lower.insert(key, Table::new(key.0, key.1, Level::PMD, &self.areas));
         }
         let distance = match level {
-            Level::PMD => self.distance(key, work),
+            Level::PMD => self.distance(key, busy),
             _ => self.distance_above(key),
         };
         let looks = if level == Level::PUD || distance < SHORTEST_REPEATED { 1 } else { 3 };
@@ -784,7 +795,15 @@ impl Rates {
         })
     }
 
+    /// Tables of level 3 in turn, those first that were not visited yet.
     fn next_upper(&mut self, now: Time) -> Option<Key> {
+        while self.upper.get(self.upper_seen).is_some_and(|table| table.visits > 0) {
+            self.upper_seen += 1;
+        }
+        let mut unseen = self.upper[self.upper_seen..].iter().take(AT_ONCE);
+        if let Some(table) = unseen.find(|table| table.visits == 0 && !table.busy) {
+            return Some(table.key());
+        }
         for _ in 0..self.upper.len().min(8) {
             self.upper_turn = (self.upper_turn + 1) % self.upper.len();
             let table = &self.upper[self.upper_turn];
@@ -797,10 +816,11 @@ impl Rates {
         None
     }
 
-    fn next_hint(&mut self) -> Option<Key> {
-        while let Some((_, key)) = self.hints.pop() {
+    /// The next table pointed out, and the cell of the rate above it.
+    fn next_hint(&mut self) -> Option<(f32, Key)> {
+        while let Some((cell, key)) = self.hints.pop() {
             if self.lower.get(&key).is_none_or(|table| !table.busy) {
-                return Some(key);
+                return Some((cell, key));
             }
         }
         None
@@ -848,7 +868,7 @@ impl Rates {
     fn plan(&mut self, now: Time) -> Vec<Visit> {
         let mut visits = Vec::new();
         let mut left = self.budget.left();
-        self.shares.begun = self.upper.iter().all(|table| table.visits > 1);
+        self.shares.begun = self.upper_seen >= self.upper.len();
         while left > 0.0 {
             self.shares.covered = self.round.done > self.round.count;
             let order = self.shares.in_order();
@@ -904,7 +924,8 @@ impl Rates {
             table.busy = false;
         }
         if visit.work == Work::Hint {
-            self.hints.push((f32::MAX, visit.key));
+            let cell = self.above(visit.key).map_or(0.0, |above| above.mean);
+            self.hints.push((cell, visit.key));
         }
     }
 
@@ -935,6 +956,7 @@ impl Rates {
             }
             self.clear_again(ports)?;
             let now = ports.now();
+
             match ports.access_bits()?.flush() {
                 Ok(_) => self.flushed.push_back(now),
                 Err(error) if error.kind() == ErrorKind::Missing => self.go_without_flushes(),
@@ -947,7 +969,10 @@ impl Rates {
         let now = ports.now();
         for visit in std::mem::take(&mut self.cleared) {
             self.number += 1;
-            let at = self.look_at(now, visit.distance);
+            // The flush is to come within a quarter of the time from the clear to the look.
+            let cleared = self.table(visit.level, visit.key).and_then(|table| table.cleared);
+            let waited = cleared.map_or(0, |cleared| now.since(cleared).as_nanos() as u64);
+            let at = self.look_at(now, visit.distance.max(3 * waited + 1));
             self.due.push(Reverse(Due { at, number: self.number, visit }));
         }
         Ok(())
@@ -999,19 +1024,21 @@ impl Rates {
     /// Tables visited in turn tell what their entries of level 3 take, to which looks at these may be blind.
     fn fit_upper(&mut self, ports: &mut dyn Ports, now: Time) {
         let lower = &self.lower;
-        let every = (self.round.count as usize / SAMPLE).max(1);
-        let mut curves: Vec<_> = self
-            .upper
-            .iter()
-            .flat_map(|table| {
-                let rates = self.priors[1].rates();
+        let every = (self.round.count as usize).div_ceil(SAMPLE).max(1);
+        let rates = self.priors[1].rates();
+        let mut curves = Vec::with_capacity(2 * SAMPLE);
+        let mut passed = 0;
+        for table in &self.upper {
+            let first = table.span.start + (every - passed % every) % every;
+            passed += table.span.len();
+            if first < table.span.end {
                 let sight = chain::Sight::new(table.looks.all(), now);
-                let entries = table.span.clone().step_by(every);
-                entries.map(move |entry| {
-                    (chain::single(&sight, table.looks.pattern(entry), rates), 1.0)
-                })
-            })
-            .collect();
+                let entries = (first..table.span.end).step_by(every);
+                curves.extend(
+                    entries.map(|at| (chain::single(&sight, table.looks.pattern(at), rates), 1.0)),
+                );
+            }
+        }
         let weight = curves.len() as f32 / self.sample.len().max(1) as f32;
         let visited = self.sample.iter().filter_map(|drawn| lower.get(&drawn.key));
         curves.extend(visited.map(|table| (chain::near(cell_of(table.rate())), weight)));

@@ -31,6 +31,8 @@ const LEAST_LEAVES: f64 = 4.0;
 const LEAF_MEMORY: f64 = 64.0;
 /// Cells within which rates are measured at the same distance.
 const MUCH_ALIKE: f32 = 4.0;
+/// Expected accesses of a level-3 entry like the others, up to which one that was accessed is pointed out.
+const EARLY: f64 = 0.05;
 /// Level-3 entries this many times as busy as the mean point out their tables.
 const POINTED: f32 = 2.0;
 
@@ -205,20 +207,29 @@ impl Tally {
         hot
     }
 
-    /// Tables beneath level-3 entries that are much busier than others, with the cell of the rate there and its lower bound.
+    /// Whether a level-3 entry is much busier than others.
+    pub(super) fn points_out(&self, above: &Segment) -> bool {
+        self.bar.is_some() && above.mean >= cell_of((self.above as f32 * POINTED).max(1.0))
+    }
+
+    /// Tables beneath level-3 entries that are much busier than others, with the cell of the rate there and
+    /// its lower bound; also beneath those that were young too soon to be like the others.
     pub(super) fn hints(&self, table: &Table) -> Vec<(f32, f32, Key)> {
-        if self.bar.is_none() {
-            return Vec::new();
-        }
-        let bar = cell_of((self.above as f32 * POINTED).max(1.0));
-        let busy: Vec<&Segment> = table.segments.iter().filter(|s| s.mean >= bar).collect();
-        let key = |entry: usize| {
-            (table.range.space, table.range.start + ((entry as u64) << Level::PUD.shift()))
-        };
+        let Some(last) = table.looks.all().last() else { return Vec::new() };
+        let early = self.above * f64::from(last.seconds) < EARLY;
         let mut hints = Vec::new();
-        for segment in busy {
-            let each = segment.entries.clone();
-            hints.extend(each.map(|entry| (segment.mean, segment.low, key(entry))));
+        for segment in &table.segments {
+            let pointed = self.points_out(segment);
+            for entry in segment.entries.clone() {
+                let pattern = table.looks.pattern(entry);
+                let start = table.range.start + ((entry as u64) << Level::PUD.shift());
+                let key = (table.range.space, start);
+                if pointed && pattern != 0 {
+                    hints.push((segment.mean, segment.low, key));
+                } else if early && pattern.leading_zeros() as usize + table.looks.all().len() == 8 {
+                    hints.push((cell_of(1.0 / last.seconds), segment.low, key));
+                }
+            }
         }
         hints
     }
