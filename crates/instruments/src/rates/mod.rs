@@ -67,6 +67,8 @@ const SHORTEST_REPEATED: f32 = 0.01;
 const SEARCH: f32 = 0.1;
 /// Likewise of an entry that is as busy as those of its table are in the mean, where level 3 tells that.
 const POINTED: f32 = 1.5;
+/// Tables pointed out, from which on each is looked at but once.
+const MANY_HINTS: usize = 16;
 /// Cells by which that may be less than level 3 says.
 const UNSURE: f32 = 4.0;
 /// Factor from one time between clear and look to the next at level 3.
@@ -755,7 +757,9 @@ impl Rates {
             Level::PMD => self.distance(key, busy),
             _ => self.distance_above(key),
         };
-        let looks = if level == Level::PUD || distance < SHORTEST_REPEATED { 1 } else { 3 };
+        let hurried = work == Work::Hint && self.hints.len() > MANY_HINTS;
+        let once = level == Level::PUD || distance < SHORTEST_REPEATED || hurried;
+        let looks = if once { 1 } else { 3 };
         // The last look comes sooner, by a different factor from visit to visit: whatever the rate of hot
         // entries, some look leaves some of them old.
         self.ladder = (self.ladder + 1) % LADDER.len();
