@@ -24,6 +24,8 @@ use super::curve::{dot, exponentiate, normalise, running_sums, total};
 use super::grid::{CELLS, Curve, Law, law};
 use super::looks::{Look, Looks, WORDS, mask};
 
+/// What going through the entries of a table costs where they are inferred apart, in nodes.
+const APART_NODES: usize = 10;
 /// Runs of at least so many entries with the same bits are one node.
 const RUN: usize = 6;
 /// Smallest probability that a cell keeps in the distribution of rates.
@@ -166,6 +168,12 @@ pub(super) struct Segment {
 pub(super) const VAGUE: f32 = 3.0;
 
 impl Segment {
+    /// Entries whose rate has this probability by cell.
+    fn of(entries: Range<usize>, marginal: &Curve) -> Self {
+        let [[low, high], core] = quantiles(marginal, [TAIL, CORE]);
+        Self { entries, low, mean: dot(marginal, &NUMBERS), high, core }
+    }
+
     /// The cell of its rate, but no higher than may be believed: a rate of which little more is known than
     /// that it is high counts as no higher than it must be.
     pub(super) fn believed(&self) -> f32 {
@@ -228,6 +236,35 @@ impl Chain {
         self.pass_forward(prior);
         let lesson = self.pass_backward(prior, segments);
         (lesson, self.nodes.len() + 3 * self.patterns.len())
+    }
+
+    /// Likewise where neighbours say nothing of each other: each entry by its own looks and the distribution of
+    /// rates. Teaches nothing of how often rates are left.
+    pub(super) fn infer_apart(
+        &mut self,
+        looks: &Looks,
+        span: &Range<usize>,
+        prior: &Prior,
+        now: Time,
+        segments: &mut Vec<Segment>,
+    ) -> (Lesson, usize) {
+        segments.clear();
+        let sight = Sight::new(looks.all(), now);
+        let mut known: [Option<Segment>; 256] = [const { None }; 256];
+        let mut patterns = 0;
+        for at in span.clone().rev() {
+            let pattern = looks.pattern(at);
+            let like = known[usize::from(pattern)].get_or_insert_with(|| {
+                patterns += 1;
+                let mut marginal = single(&sight, pattern, &prior.rates);
+                (0..CELLS).for_each(|cell| marginal[cell] *= prior.rates[cell]);
+                normalise(&mut marginal);
+                Segment::of(0..0, &marginal)
+            });
+            add_segment(segments, Segment { entries: at..at + 1, ..like.clone() });
+        }
+        segments.reverse();
+        (Lesson { sums: [FIRST_RATES; 2] }, APART_NODES + 3 * patterns)
     }
 
     fn make_nodes(&mut self, looks: &Looks, span: &Range<usize>, prior: &Prior, now: Time) {
@@ -333,7 +370,7 @@ impl Chain {
                 marginal[cell] = forward[cell] * message[cell];
                 lesson.sums[0][cell] += entries * marginal[cell];
             }
-            add_segment(segments, node.entries.clone(), &marginal);
+            add_segment(segments, Segment::of(node.entries.clone(), &marginal));
             let Some(before) = index.checked_sub(1) else { break };
             let leave = prior.leave_between(&self.nodes[before], node);
             let forward = &self.forward[before];
@@ -369,25 +406,23 @@ impl Prior {
     }
 }
 
-/// Adds a node in front of the segments found so far (which lie in reverse order), to the first of them if it is alike.
-fn add_segment(segments: &mut Vec<Segment>, entries: Range<usize>, marginal: &Curve) {
-    let [[low, high], core] = quantiles(marginal, [TAIL, CORE]);
-    let mean = dot(marginal, &NUMBERS);
+/// Adds one in front of the segments found so far (which lie in reverse order), to the first of them if it is alike.
+fn add_segment(segments: &mut Vec<Segment>, new: Segment) {
     match segments.last_mut() {
         Some(next)
-            if (next.mean - mean).abs() < 1.0
-                && (next.low - low).abs() < 2.0
-                && (next.high - high).abs() < 2.0 =>
+            if (next.mean - new.mean).abs() < 1.0
+                && (next.low - new.low).abs() < 2.0
+                && (next.high - new.high).abs() < 2.0 =>
         {
-            let (old, new) = (next.entries.len() as f32, entries.len() as f32);
-            let mix = |a: f32, b: f32| (a * old + b * new) / (old + new);
-            next.low = mix(next.low, low);
-            next.mean = mix(next.mean, mean);
-            next.high = mix(next.high, high);
-            next.core = [mix(next.core[0], core[0]), mix(next.core[1], core[1])];
-            next.entries.start = entries.start;
+            let sizes = (next.entries.len() as f32, new.entries.len() as f32);
+            let mix = |a: f32, b: f32| (a * sizes.0 + b * sizes.1) / (sizes.0 + sizes.1);
+            next.low = mix(next.low, new.low);
+            next.mean = mix(next.mean, new.mean);
+            next.high = mix(next.high, new.high);
+            next.core = [mix(next.core[0], new.core[0]), mix(next.core[1], new.core[1])];
+            next.entries.start = new.entries.start;
         }
-        _ => segments.push(Segment { entries, low, mean, high, core }),
+        _ => segments.push(new),
     }
 }
 

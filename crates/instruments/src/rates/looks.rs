@@ -38,6 +38,15 @@ impl Look {
     }
 }
 
+/// Entries found young together more often than by chance: the same ones, and neighbours.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Kinship {
+    pub(super) own: f64,
+    pub(super) near: f64,
+    /// Variance of the first if all were by chance.
+    pub(super) variance: f64,
+}
+
 /// The last looks at a table, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Looks {
@@ -72,6 +81,30 @@ impl Looks {
         }
         let enough = both >= LEAST_SHARED || chance >= LEAST_SHARED;
         (enough && chance > 0.0).then(|| (both / chance).max(1.0))
+    }
+
+    /// How many entries more than by chance are young in two looks, and how many are young in one whose neighbour is
+    /// young in the other, over all pairs of looks: as many where neighbours are alike, none where an entry says
+    /// nothing of the next.
+    pub(super) fn kinship(&self, entries: usize) -> Kinship {
+        let mut kinship = Kinship::default();
+        for (index, one) in self.kept.iter().enumerate() {
+            for other in &self.kept[..index] {
+                let all = entries as f64;
+                let counts = [one, other].map(|look| f64::from(look.count()));
+                let chance = counts[0] * counts[1] / all;
+                let (mut own, mut near) = (0, 0);
+                for (a, b) in one.young.iter().zip(&other.young) {
+                    own += (a & b).count_ones();
+                    near += (a & b >> 1).count_ones() + (a >> 1 & b).count_ones();
+                }
+                kinship.own += f64::from(own) - chance;
+                // The neighbour of the last entry of a word is not counted.
+                kinship.near += f64::from(near) / 2.0 - chance * 63.0 / 64.0;
+                kinship.variance += chance * (all - counts[0]) * (all - counts[1]) / (all * all);
+            }
+        }
+        kinship
     }
 
     /// A bit for each of 64 entries that was young in more than one look.
@@ -160,6 +193,26 @@ mod tests {
         let all: Vec<usize> = (0..ENTRIES).collect();
         assert_eq!(of(&[&all, &all]), Some(1.0));
         assert_eq!(of(&[]), None);
+    }
+
+    // Four entries young in both of two looks, of 512: by chance 1/32; as neighbours six pairs, each way half.
+    #[test]
+    fn kinship_tells_neighbours_from_strangers() {
+        let of = |entries: &[usize]| {
+            let mut looks = Looks::default();
+            (0..2).for_each(|_| looks.add(look(entries)));
+            looks.kinship(ENTRIES)
+        };
+        let chance = 16.0 / 512.0;
+        let near = |entries: &[usize]| {
+            let found = of(entries);
+            assert_eq!(found.own, 4.0 - chance);
+            assert!((found.variance - chance * (508.0f64 / 512.0).powi(2)).abs() < 1e-12);
+            found.near + chance * 63.0 / 64.0
+        };
+        assert_eq!(near(&[10, 11, 12, 13]), 3.0);
+        assert_eq!(near(&[10, 100, 200, 300]), 0.0);
+        assert_eq!(of(&[]), Kinship::default());
     }
 
     #[test]

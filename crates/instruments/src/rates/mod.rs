@@ -532,7 +532,7 @@ impl Rates {
     fn settle_upper(&mut self, key: Key, now: Time) -> usize {
         let Ok(at) = self.upper.binary_search_by_key(&key, Table::key) else { return 0 };
         let table = &mut self.upper[at];
-        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[1], now);
+        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[1], now, false);
         self.priors[1].learn(&lesson);
         let range = table.range;
         let inside = |key: &Key| key.0 == range.space && (range.start..range.end).contains(&key.1);
@@ -558,7 +558,11 @@ impl Rates {
     /// all rates are learned from them.
     fn settle_lower(&mut self, visit: Visit, now: Time) -> usize {
         let Some(table) = self.lower.get_mut(&visit.key) else { return 0 };
-        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[0], now);
+        if visit.work == Work::Round {
+            self.tally.note_kinship(&table.looks, table.span.len());
+        }
+        let apart = self.tally.are_apart(&table.looks, table.span.len());
+        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[0], now, apart);
         let wanted = self.tally.wants_more(table);
         self.sort_in(visit.key, wanted);
         if visit.work == Work::Round {
@@ -598,7 +602,8 @@ impl Rates {
             if table.busy || table.edition == edition {
                 continue;
             }
-            let (_, nodes) = table.infer(&mut self.chain, &self.priors[0], now);
+            let apart = self.tally.are_apart(&table.looks, table.span.len());
+            let (_, nodes) = table.infer(&mut self.chain, &self.priors[0], now, apart);
             let wanted = self.tally.wants_more(table);
             self.sort_in(key, wanted);
             let cost = TABLE_NS + NODE_NS * nodes as u64;
@@ -616,7 +621,7 @@ impl Rates {
             self.tally.note_leaves(1.0);
             return 0;
         }
-        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[2], now);
+        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[2], now, false);
         self.priors[2].learn(&lesson);
         if let (true, Some(unevenness)) = (visit.sampled, table.looks.unevenness(table.span.len()))
         {

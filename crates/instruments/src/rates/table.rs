@@ -176,11 +176,21 @@ impl Table {
             })
     }
 
-    /// Works out its segments as of `now`.
-    pub(super) fn infer(&mut self, chain: &mut Chain, prior: &Prior, now: Time) -> (Lesson, usize) {
+    /// Works out its segments as of `now`; `apart` where neighbours say nothing of each other.
+    pub(super) fn infer(
+        &mut self,
+        chain: &mut Chain,
+        prior: &Prior,
+        now: Time,
+        apart: bool,
+    ) -> (Lesson, usize) {
         self.drawn = None;
         self.edition = prior.edition();
-        let done = chain.infer(&self.looks, &self.span, prior, now, &mut self.segments);
+        let (looks, span, segments) = (&self.looks, &self.span, &mut self.segments);
+        let done = match apart {
+            true => chain.infer_apart(looks, span, prior, now, segments),
+            false => chain.infer(looks, span, prior, now, segments),
+        };
         self.sums = Sums::of(&self.segments);
         done
     }

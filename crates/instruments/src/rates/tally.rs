@@ -7,7 +7,7 @@ use tierscope_core::Level;
 use super::Round;
 use super::chain::{Segment, VAGUE};
 use super::grid::{cell_of, rate_of};
-use super::looks::{Bits, mask};
+use super::looks::{Bits, Kinship, Looks, mask};
 use super::table::{Key, Sums, Table};
 
 /// Hot memory is accessed at least a fourth as often as the memory that an access falls on in the mean ...
@@ -29,6 +29,13 @@ const EVEN: f64 = 2.0;
 /// Entries whose leaves must have been looked at before that is judged, and those that count.
 const LEAST_LEAVES: f64 = 4.0;
 const LEAF_MEMORY: f64 = 64.0;
+/// Tables over which kinship is averaged, and as how many the others count where one is judged.
+const KIN_TABLES: f64 = 64.0;
+const OTHERS: f64 = 4.0;
+/// Standard deviations beyond chance from which on kinship is judged; and the share of it that neighbours of
+/// strangers reach at most.
+const SURE_KIN: f64 = 3.0;
+const STRANGERS: f64 = 0.3;
 /// Cells within which rates are measured at the same distance.
 const MUCH_ALIKE: f32 = 4.0;
 /// Expected accesses of a level-3 entry like the others, up to which one that was accessed is pointed out.
@@ -51,6 +58,8 @@ pub(super) struct Tally {
     /// How unevenly accesses fall on the pages of the entry that an access falls on (`Looks::unevenness`), as a
     /// logarithm, and leaves looked at for that, fading.
     uneven: (f64, f64),
+    /// Whether neighbouring entries of 2 MiB are alike, of a table in the mean, fading.
+    kinship: Kinship,
 }
 
 impl Tally {
@@ -102,6 +111,26 @@ impl Tally {
         let (mean, weight) = self.uneven;
         let weight = (weight + 1.0).min(LEAF_MEMORY);
         self.uneven = (mean + (unevenness.ln() - mean) / weight, weight);
+    }
+
+    /// Takes in how alike neighbours are in a table visited in turn.
+    pub(super) fn note_kinship(&mut self, looks: &Looks, entries: usize) {
+        let new = looks.kinship(entries);
+        let mean = &mut self.kinship;
+        mean.own += (new.own - mean.own) / KIN_TABLES;
+        mean.near += (new.near - mean.near) / KIN_TABLES;
+        mean.variance += (new.variance - mean.variance) / KIN_TABLES;
+    }
+
+    /// Whether neighbours say nothing of each other in a table with these looks: other tables count as some.
+    pub(super) fn are_apart(&self, looks: &Looks, entries: usize) -> bool {
+        let (mean, here) = (&self.kinship, looks.kinship(entries));
+        let unsure = mean.variance / KIN_TABLES;
+        let own = here.own + OTHERS * mean.own;
+        let deviation = (here.variance + OTHERS * OTHERS * unsure).sqrt();
+        mean.own > SURE_KIN * unsure.sqrt()
+            && own > SURE_KIN * deviation
+            && here.near + OTHERS * mean.near < STRANGERS * own
     }
 
     /// How unevenly accesses fall on pages within entries; 1 until enough is known.
