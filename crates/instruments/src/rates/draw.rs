@@ -17,6 +17,8 @@ const AT_BAR: f32 = 0.133_54;
 const MOST_SURE: f32 = 0.999;
 /// Cells within which neighbours are shown as one.
 const ALIKE: f32 = 1.5;
+/// Cells by which the bar may differ from that for which was drawn.
+const CLOSE_BARS: f32 = 1.0;
 /// Accesses a second of a page below which rates are not told apart: two a minute of 2 MiB.
 const NEGLIGIBLE: f32 = 6.5e-5;
 
@@ -62,7 +64,7 @@ impl Ground<'_> {
 
     /// Draws a table's regions, and notes which entries are hot, unless all is as it was. Returns how many segments that took.
     fn draw_table(&self, table: &mut Table) -> usize {
-        if table.drawn.as_ref().is_some_and(|(bar, _)| *bar == self.tally.bar()) {
+        if table.drawn.as_ref().is_some_and(|(bar, _)| self.is_current(*bar, &table.segments)) {
             return 0;
         }
         let hot = self.tally.hot_bits(table);
@@ -85,6 +87,14 @@ impl Ground<'_> {
         }
         table.drawn = Some((self.tally.bar(), canvas.regions));
         table.segments.len()
+    }
+
+    /// Whether what was drawn for a bar holds for today's: that is close, and all are on the same side of it.
+    fn is_current(&self, drawn: f32, segments: &[Segment]) -> bool {
+        let bar = self.tally.bar();
+        let sides = |cell: f32| (cell >= drawn) == (cell >= bar);
+        let same = |s: &Segment| sides(s.core[0]) && sides(s.core[1]);
+        bar == drawn || (bar - drawn).abs() < CLOSE_BARS && segments.iter().all(same)
     }
 
     /// Draws entries of 2 MiB of one rate: those whose pages are known and differ by their pages.
