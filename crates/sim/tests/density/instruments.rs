@@ -77,10 +77,11 @@ fn rates_find_ten_gigabytes_in_five_terabytes() {
 
 /// The last window of `rates` where so many of its 40 beats a window come: bytes unknown, bytes that are
 /// false at a confidence of 0.95, and recall.
-fn where_beats_are_late(samples: u32) -> (f64, u64, f64) {
+fn where_beats_are_late(seed: u64, samples: u32) -> (f64, u64, f64) {
     let spec = "contiguous:space=64GiB,hot=1GiB,at=20483MiB,share=0.9,hot_share=0.8,rate=3000000";
-    let mut machine = machine(Config { flush: None, ..config() }, spec);
-    let mut instrument = registry::make("rates", None, &common()).unwrap();
+    let mut machine = machine(Config { flush: None, seed, ..config() }, spec);
+    let common = Common { seed: Some(seed), ..common() };
+    let mut instrument = registry::make("rates", None, &common).unwrap();
     let mut kept = Kept::default();
     let course = Course::until(Time(0) + Duration::from_secs(3));
     let mut late = Late::new(&mut machine, Duration::from_millis(200) / samples);
@@ -104,16 +105,21 @@ fn where_beats_are_late(samples: u32) -> (f64, u64, f64) {
 // A busy machine: of 40 samples 1 to 6 arrive. What is lost is knowledge, not truth.
 #[test]
 fn late_looks_make_more_unknown_and_nothing_false() {
-    let figures = [40, 6, 3, 2, 1].map(|samples| (samples, where_beats_are_late(samples)));
-    for (samples, (unknown, wrong, recall)) in figures {
-        println!(
-            "{samples} of 40: unknown {unknown:.3}, false for certain {wrong}, recall {recall:.3}"
-        );
+    let mut grown = 0.0;
+    for seed in 1..=3 {
+        let figures =
+            [40, 6, 3, 2, 1].map(|samples| (samples, where_beats_are_late(seed, samples)));
+        for (samples, (unknown, wrong, recall)) in figures {
+            println!(
+                "seed {seed}, {samples} of 40: unknown {unknown:.3}, false for certain {wrong}, recall {recall:.3}"
+            );
+        }
+        // 64 entries, 128 MiB, is the unit in which evidence is pooled: each end of the hot range may lie
+        // anywhere in one.
+        for (samples, (_, wrong, _)) in figures {
+            assert!(wrong < 256 << 20, "seed {seed}, {samples} of 40 samples");
+        }
+        grown += figures[4].1.0 - figures[0].1.0;
     }
-    // A table's word of 64 entries is the unit in which evidence is pooled: 128 MiB.
-    for (samples, (_, wrong, _)) in figures {
-        assert!(wrong < 128 << 20, "{samples} of 40 samples");
-    }
-    let unknown = figures.map(|(_, (unknown, ..))| unknown);
-    assert!(unknown[4] > unknown[0], "{unknown:?}");
+    assert!(grown > 0.0, "{grown}");
 }
