@@ -82,7 +82,18 @@ fn mixed(background: u32) -> String {
 
 /// All of them, the quick ones of a kind first.
 pub(super) fn all() -> Vec<Simulated> {
-    [terabyte(), larger(), rates(), moving_and_small(), exact(), graded(), odd(), peers()].concat()
+    let cases = [
+        terabyte(),
+        larger(),
+        rates(),
+        busy(),
+        moving_and_small(),
+        exact(),
+        graded(),
+        odd(),
+        peers(),
+    ];
+    cases.concat()
 }
 
 fn terabyte() -> Vec<Simulated> {
@@ -140,6 +151,21 @@ fn rates() -> Vec<Simulated> {
         Simulated::noise(&name, &workload, 20, &[Ask::Reach(0.95, seconds)])
     };
     vec![case("300 k/s", 300_000, 8.0), case("10 M/s", 10_000_000, 4.0)]
+}
+
+/// A machine whose CPUs are busy: so many of 40 samples a window arrive.
+fn busy() -> Vec<Simulated> {
+    let case = |samples: u32| {
+        let workload =
+            format!("contiguous:space=1TiB,hot=10GiB,at=307567MiB,{},rate=3000000", mixed(10));
+        let name = format!("1 TiB, 10 GiB hot, 10 %, {samples} of 40 samples arrive");
+        let asks =
+            [Ask::Figure("false_sure", 10.0, Bar::Most(0.01)), Ask::RecallOrUnknown(10.0, 0.9)];
+        let mut case = Simulated::noise(&name, &workload, 20, &asks);
+        case.set.push(format!("simulation.density.late={}us", 200_000 / samples));
+        Simulated { known: false, ..case }
+    };
+    [6, 3, 1].map(case).into()
 }
 
 fn moving_and_small() -> Vec<Simulated> {
@@ -324,6 +350,6 @@ mod tests {
         assert!(matches!(case("noise 5 TiB, 10 GiB hot, 0 %").asks[..], [Ask::Reach(0.95, 1.0)]));
         assert_eq!(case("noise 1 TiB, idle").cpu, Some(0.1));
         let unbounded: Vec<&Simulated> = all.iter().filter(|case| !case.known).collect();
-        assert_eq!(unbounded.len(), 4);
+        assert_eq!(unbounded.len(), 7);
     }
 }

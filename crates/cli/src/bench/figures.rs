@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use tierscope_core::metrics::Accuracy;
 use tierscope_core::metrics::rates::{GRANULE, Judged, TrueRates, oracle_share, reported_rate};
-use tierscope_core::{PAGE_SIZE, RangeSet, Snapshot};
+use tierscope_core::metrics::{Accuracy, HOT_FREQUENCY};
+use tierscope_core::{PAGE_SIZE, RangeSet, Region, Snapshot};
 
 use super::judge::{Outcome, Row};
 
@@ -43,7 +43,8 @@ const fn low(name: &'static str) -> Kind {
 /// - `reported`: share of the mapped bytes that is called hot; `hot_ratio`: bytes called hot over
 ///   bytes truly hot.
 /// - `cpu`: CPU time of the profiler until then over the time, 1 is one CPU.
-pub(crate) const KINDS: [Kind; 20] = [
+/// - `false_sure`: bytes called hot or not with a confidence of 0.995 and more, and falsely, over the bytes truly hot.
+pub(crate) const KINDS: [Kind; 21] = [
     high("precision"),
     high("recall"),
     high("precision_after"),
@@ -64,6 +65,7 @@ pub(crate) const KINDS: [Kind; 20] = [
     high("order"),
     low("reported"),
     low("hot_ratio"),
+    low("false_sure"),
 ];
 
 /// Sizes of the oracle shares: names of the share and of its ceiling.
@@ -72,6 +74,9 @@ const SIZES: [(&str, &str, u64); 2] =
 
 /// True rates that are kept apart, at most.
 const LEVELS: usize = 16;
+
+/// The confidence that is shown as certainty: 1.00.
+const SURE: f32 = 0.995;
 
 /// The widest interval that is written as such: JSON has no infinity.
 const WIDEST: f64 = 1e9;
@@ -127,6 +132,8 @@ impl Figures {
         self.set("reported", Some(accuracy.reported as f64 / seen.mapped.max(1) as f64));
         let ratio = accuracy.reported as f64 / accuracy.truth as f64;
         self.set("hot_ratio", (accuracy.truth > 0).then_some(ratio));
+        let truth = seen.hot.bytes();
+        self.set("false_sure", (truth > 0).then(|| false_sure(seen) as f64 / truth as f64));
     }
 
     fn oracle(&mut self, seen: &Seen<'_>) {
@@ -186,6 +193,18 @@ impl Figures {
         self.set("precision_after", least(Accuracy::precision));
         self.set("recall_after", least(Accuracy::recall));
     }
+}
+
+/// Bytes that are called hot or not as surely as can be, and falsely.
+fn false_sure(seen: &Seen<'_>) -> u64 {
+    let of = |hot: bool| -> RangeSet {
+        let is_such = |region: &&Region| {
+            !region.is_unknown() && region.confidence >= SURE && region.is_hot(HOT_FREQUENCY) == hot
+        };
+        seen.snapshot.regions.iter().filter(is_such).map(|region| region.range).collect()
+    };
+    let (hot, cold) = (of(true), of(false));
+    hot.bytes() - hot.intersect(seen.hot).bytes() + cold.intersect(seen.hot).bytes()
 }
 
 /// The factor between two rates, at least 1.
@@ -340,6 +359,8 @@ mod tests {
         assert_eq!((value("precision"), value("recall")), (Some(2.0 / 3.0), Some(1.0)));
         assert_eq!((value("reported"), value("hot_ratio")), (Some(0.03), Some(1.5)));
         assert_eq!((value("oracle_hot"), value("cpu")), (Some(1.0), Some(0.01)));
+        // No region has any hits: both hot blocks are called cold, with confidence 1.
+        assert_eq!(value("false_sure"), Some(1.0));
         assert!((value("rate_factor").unwrap() - 1.25).abs() < 1e-6, "{figures:?}");
         assert_eq!((value("order"), value("width_hot")), (Some(1.0), Some(4.0)));
         // Hot is 6 in the mean: 8 and 4 are hot, 2 is warm, 0.1 is cold; all within a factor of

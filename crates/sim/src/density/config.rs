@@ -60,6 +60,9 @@ pub struct Config {
     /// The kernel's timer tick, which takes places of the paging-structure caches (see
     /// [`crate::exact::Setup::tick`] and `upper.rs`) and flushes nothing; `None` for none.
     pub tick: Option<Duration>,
+    /// Waits end at multiples of this: the thread that looks is woken up on time, and runs only when its turn has
+    /// come, as on a machine whose CPUs are busy. `None` for on time.
+    pub late: Option<Duration>,
     /// Accesses a second where the workload does not say; `None` for as fast as can be. Never more
     /// than caches and tiers allow.
     pub rate: Option<f64>,
@@ -108,6 +111,7 @@ impl Config {
             radix: radix(translation.levels),
             cores: 1,
             overlap: None,
+            late: None,
             huge: false,
             placement: Placement::FirstTouch,
             watermark_scale: WATERMARK_SCALE,

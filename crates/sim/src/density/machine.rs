@@ -147,7 +147,8 @@ impl Clock for Machine {
             return Wake::Stop;
         }
         self.charge_registers();
-        self.pass(until.0);
+        let turn = self.config.late.map_or(1, |late| (late.as_nanos() as u64).max(1));
+        self.pass(until.0.div_ceil(turn).saturating_mul(turn));
         Wake::Deadline
     }
 }

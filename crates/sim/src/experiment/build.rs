@@ -233,6 +233,7 @@ impl File {
         if let Some(text) = &density.pause {
             config.pause = of(text, parse_time)?;
         }
+        config.late = density.late.as_ref().map(|text| of(text, parse_time)).transpose()?;
         config.start = density.start.unwrap_or(config.start);
         config.swap = density.swap;
         Ok(config)

@@ -141,6 +141,7 @@ pub(super) struct Density {
     pub(super) visit: Option<Spanned<String>>,
     pub(super) pause: Option<Spanned<String>>,
     pub(super) start: Option<Start>,
+    pub(super) late: Option<Spanned<String>>,
     pub(super) swap: Option<Swap>,
 }
 

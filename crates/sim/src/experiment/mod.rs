@@ -62,6 +62,7 @@
 //! visit = "2MB"                 # a value, all of which is read at once, where accesses to values look random
 //! pause = "14us"                # what a thread does beside, for each access
 //! start = "cleared"             # or "young": how entries are found
+//! late = "50ms"                 # waits end at multiples of this, as on a machine whose CPUs are busy
 //!
 //! [simulation.sampling]
 //! events = ["loads", "stores"]  # and "load-misses"

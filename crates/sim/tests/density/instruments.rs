@@ -1,7 +1,6 @@
 //! Every instrument runs on the machine, unchanged.
 
 use tierscope_conformance::instrument::Kept;
-use tierscope_conformance::late::Late;
 use tierscope_core::drive::{Course, Ended, profile};
 use tierscope_core::metrics::{Accuracy, HOT_FREQUENCY, hot};
 use tierscope_core::{Instrument, RangeSet};
@@ -79,13 +78,13 @@ fn rates_find_ten_gigabytes_in_five_terabytes() {
 /// false at a confidence of 0.95, and recall.
 fn where_beats_are_late(seed: u64, samples: u32) -> (f64, u64, f64) {
     let spec = "contiguous:space=64GiB,hot=1GiB,at=20483MiB,share=0.9,hot_share=0.8,rate=3000000";
-    let mut machine = machine(Config { flush: None, seed, ..config() }, spec);
+    let late = Some(Duration::from_millis(200) / samples);
+    let mut machine = machine(Config { flush: None, seed, late, ..config() }, spec);
     let common = Common { seed: Some(seed), ..common() };
     let mut instrument = registry::make("rates", None, &common).unwrap();
     let mut kept = Kept::default();
     let course = Course::until(Time(0) + Duration::from_secs(3));
-    let mut late = Late::new(&mut machine, Duration::from_millis(200) / samples);
-    profile(&mut late, &mut *instrument, &course, &mut kept).expect("the instrument runs");
+    profile(&mut machine, &mut *instrument, &course, &mut kept).expect("the instrument runs");
     let last = kept.snapshots.last().expect("there are windows");
     let truth = machine.hot_at(Time(last.end.0 - 1));
     let (mut unknown, mut wrong) = (0, 0);
