@@ -163,7 +163,7 @@ fn busy() -> Vec<Simulated> {
             [Ask::Figure("false_sure", 10.0, Bar::Most(0.01)), Ask::RecallOrUnknown(10.0, 0.9)];
         let mut case = Simulated::noise(&name, &workload, 20, &asks);
         case.set.push(format!("simulation.density.late={}us", 200_000 / samples));
-        Simulated { known: false, ..case }
+        Simulated { known: false, declared: false, ..case }
     };
     [6, 3, 1].map(case).into()
 }

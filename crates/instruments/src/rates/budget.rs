@@ -7,6 +7,9 @@ use tierscope_core::Time;
 /// Time over which CPU time may be saved up, at least.
 const SAVED: Duration = Duration::from_millis(30);
 
+/// Time by which the clock may be late without a loss of CPU time, as where CPUs are busy.
+const LATE: Duration = Duration::from_secs(1);
+
 /// A share of one CPU, as a token bucket: CPU time comes in with the clock and goes out as it was spent.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
@@ -28,7 +31,8 @@ impl Budget {
     pub(super) fn fill(&mut self, now: Time) {
         let since = now.since(self.filled.unwrap_or(now));
         self.filled = Some(now);
-        let most = self.share * self.saved.as_nanos() as f64;
+        let saved = self.saved.max(since.min(LATE));
+        let most = self.share * saved.as_nanos() as f64;
         self.tokens = (self.tokens + self.share * since.as_nanos() as f64).min(most);
     }
 
@@ -133,12 +137,15 @@ mod tests {
         assert!(!budget.is_open());
         budget.fill(Time(20_000_000));
         assert_eq!(budget.left(), 200_000.0);
-        budget.fill(Time(60_000_000_000));
+        budget.fill(Time(40_000_000));
         assert_eq!(budget.left(), 300_000.0);
         budget.spend(Duration::from_millis(3));
         assert!(!budget.is_open());
-        budget.fill(Time(60_200_000_000));
+        budget.fill(Time(240_000_000));
         assert_eq!(budget.left(), -700_000.0);
+        // What comes late is made up for, up to a second.
+        budget.fill(Time(60_000_000_000));
+        assert_eq!(budget.left(), 10_000_000.0);
     }
 
     #[test]

@@ -17,6 +17,8 @@ const AT_BAR: f32 = 0.133_54;
 const MOST_SURE: f32 = 0.999;
 /// Cells within which neighbours are shown as one.
 const ALIKE: f32 = 1.5;
+/// Cells below the bar at which a rate is shown that only seems to be above it.
+const BELOW: f32 = 0.5;
 /// Cells by which the bar may differ from that for which was drawn.
 const CLOSE_BARS: f32 = 1.0;
 /// Accesses a second of a page below which rates are not told apart: two a minute of 2 MiB.
@@ -208,7 +210,9 @@ impl Ground<'_> {
                 (self.tally.bar(), hot, unknown)
             }
         };
-        let shown = if hot { segment.mean.max(bar) } else { segment.mean };
+        // What may be no busier than memory in the mean is not shown as hot, however busy it seems.
+        let most = if self.tally.is_above_mean(segment) { f32::MAX } else { bar - BELOW };
+        let shown = if hot { segment.mean.max(bar) } else { segment.mean.min(most) };
         let entries = if table.level == Level::PUD { 512.0 } else { 1.0 };
         let expected = AT_BAR * (rate_of(shown) / rate_of(bar.min(cell_of(1e5)))) / entries;
         let frequency = 1.0 - (-expected).exp();

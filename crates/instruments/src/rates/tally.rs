@@ -22,6 +22,8 @@ const IDLE: f64 = 1.0;
 pub(super) const DOUBT: f32 = 4.0;
 /// Cells that the interval of a hot page's rate may span.
 const VAGUE_PAGES: f32 = 3.0;
+/// Cells above the mean from which a rate is certainly above it: the mean is but estimated.
+const ABOVE_MEAN: f32 = 1.0;
 /// Cells by which the bar may be off.
 const STEADY: f32 = 0.25;
 /// Unevenness up to which entries speak for their pages.
@@ -172,6 +174,11 @@ impl Tally {
     /// Hot with a probability of at least four fifths.
     pub(super) fn is_hot(&self, segment: &Segment) -> bool {
         segment.core[0] >= self.bar()
+    }
+
+    /// Certainly busier than memory in the mean.
+    pub(super) fn is_above_mean(&self, segment: &Segment) -> bool {
+        segment.low >= cell_of(self.mean as f32) + ABOVE_MEAN
     }
 
     /// Entries of 2 MiB whose pages were not looked at, though these differ: any of them may be hot.
