@@ -16,6 +16,8 @@ const OF_ACCESSED: f64 = 0.25;
 const LEAST_OVER_MEAN: f64 = 1.5;
 /// ... and it is hot for certain if it is accessed so many times as often.
 const MOST_OVER_MEAN: f64 = 4.0;
+/// Times as busy as level 3 says of all memory in the mean, that tables not visited yet may be taken to be.
+const REST: f64 = 2.0;
 /// Accesses a second below which no 2 MiB are hot.
 const IDLE: f64 = 1.0;
 /// Cells of the core of the probability from which a rate is doubtful.
@@ -90,6 +92,8 @@ impl Tally {
             plain = Sums::default();
         }
         let rest = if plain.entries > 0.0 { plain.rate / plain.entries } else { 0.0 };
+        // Nor busier than level 3 has them: the first ones visited are those that it points out.
+        let rest = if self.above > 0.0 { rest.min(REST * self.above / 512.0) } else { rest };
         let rate = seen.rate + (all - seen.entries) * rest;
         let square = seen.square + (all - seen.entries) * rest * rest;
         // What level 3 says of all memory counts where tables visited so far say less.

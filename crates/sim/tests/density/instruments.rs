@@ -64,14 +64,18 @@ fn the_same_seed_gives_the_same_snapshots() {
     assert_ne!(once(1), once(2));
 }
 
+// A larger hot set is found as well: the tables visited first, which level 3 points out, say nothing of the others.
 #[test]
-fn rates_find_ten_gigabytes_in_five_terabytes() {
-    let spec = "contiguous:space=5TiB,hot=10GiB,at=1234GiB,rate=3000000";
-    let mut machine = machine(config(), spec);
-    let mut rates = registry::make("rates", None, &common()).unwrap();
-    let kept = run(&mut machine, &mut *rates, 2.0);
-    let (precision, recall) = accuracy(&machine, &kept);
-    assert!(precision >= 0.95 && recall >= 0.95, "{precision} {recall}");
+fn rates_find_hot_gigabytes_in_five_terabytes() {
+    for (hot, seed) in [("10GiB", 1), ("93GiB", 1), ("93GiB", 3)] {
+        let spec = format!("contiguous:space=5TiB,hot={hot},at=1558003MiB,rate=3000000");
+        let mut machine = machine(Config { seed, ..config() }, &spec);
+        let common = Common { seed: Some(seed), ..common() };
+        let mut rates = registry::make("rates", None, &common).unwrap();
+        let kept = run(&mut machine, &mut *rates, 3.0);
+        let (precision, recall) = accuracy(&machine, &kept);
+        assert!(precision >= 0.95 && recall >= 0.95, "{hot}, seed {seed}: {precision} {recall}");
+    }
 }
 
 /// The last window of `rates` where so many of its 40 beats a window come: bytes unknown, bytes that are
