@@ -115,7 +115,11 @@ impl Law {
         law.check().map(|()| law)
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Whether its numbers are within their bounds.
+    ///
+    /// # Errors
+    /// Which one is not.
+    pub fn check(&self) -> Result<(), String> {
         let share = |what: &str, value: f64| match value {
             0.0..=1.0 => Ok(()),
             _ => Err(format!("{what} is a share within 0..1")),

@@ -7,11 +7,12 @@
 //! down what was hot when ([`truth_dir`]).
 //!
 //! A workload of a key-value store is told from the outside: its client chooses which keys are
-//! hot ([`hotspot`]), marks every value ([`value`]), loads the server ([`redis`]) and finds the
-//! values again in the server's memory ([`truth`]).
+//! hot ([`hotspot`]), marks every value ([`value`]), loads the server ([`redis`]) with reads, updates and a
+//! scan ([`asks`]), and finds the values again in the server's memory ([`truth`]).
 
 mod alias;
 pub mod app;
+pub mod asks;
 pub mod bins;
 pub mod density;
 pub mod description;

@@ -7,8 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tierscope_core::{Error, ErrorKind, Result, Rng};
+use tierscope_core::{Error, ErrorKind, Result};
 
+use crate::asks::{Ask, Asks, Kind};
 use crate::hotspot::Hotspot;
 use crate::resp::{Reply, read_reply, write_command};
 use crate::summing::{Sum, Summing};
@@ -17,6 +18,9 @@ use crate::{memcached, value};
 /// Commands under way at once: enough to keep the server busy, few enough for its buffers to stay
 /// small beside its data.
 const PIPELINE: u32 = 16;
+
+/// memcached's answer to a value that it keeps.
+const STORED: &str = "STORED";
 
 /// What a server speaks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -71,11 +75,15 @@ pub struct Client {
 /// What a load did.
 #[derive(Debug, Clone, Serialize)]
 pub struct LoadReport {
-    /// Reads answered.
+    /// Operations answered.
     pub operations: u64,
     /// Of them, those of hot keys.
     pub hot_operations: u64,
-    /// Bytes of values read.
+    /// Of them, those that set a value again.
+    pub updates: u64,
+    /// Of them, those of the scan.
+    pub scanned: u64,
+    /// Bytes of values read and set.
     pub bytes: u64,
     /// Wall time.
     pub seconds: f64,
@@ -91,12 +99,44 @@ pub struct LoadReport {
 pub struct Interval {
     /// When it ended, in seconds since the load began.
     pub at: f64,
-    /// Reads answered.
+    /// Operations answered.
     pub operations: u64,
-    /// 95th percentile of the time that a batch of sixteen reads took, in microseconds.
+    /// 95th percentile of the time that a batch of sixteen of them took, in microseconds.
     pub p95_us: f64,
     /// The 99th.
     pub p99_us: f64,
+}
+
+/// Operations so far.
+#[derive(Default)]
+struct Done {
+    all: u64,
+    hot: u64,
+    updates: u64,
+    scanned: u64,
+}
+
+impl Done {
+    fn count(&mut self, ask: Ask, spot: &Hotspot) {
+        self.all += 1;
+        self.hot += u64::from(spot.is_hot(ask.key.into()));
+        self.updates += u64::from(ask.kind == Kind::Update);
+        self.scanned += u64::from(ask.kind == Kind::Scan);
+    }
+
+    fn report(self, value_bytes: usize, took: Duration, intervals: Vec<Interval>) -> LoadReport {
+        let seconds = took.as_secs_f64();
+        LoadReport {
+            operations: self.all,
+            hot_operations: self.hot,
+            updates: self.updates,
+            scanned: self.scanned,
+            bytes: self.all * value_bytes as u64,
+            seconds,
+            operations_per_second: self.all as f64 / seconds,
+            intervals,
+        }
+    }
 }
 
 /// Batches of an interval.
@@ -153,50 +193,52 @@ impl Client {
             self.flush()?;
             let done = match self.dialect {
                 Dialect::Redis => "OK",
-                Dialect::Memcached => "STORED",
+                Dialect::Memcached => STORED,
             };
             batch.clone().try_for_each(|key| self.expect(key, &Reply::Simple(done.into())))?;
         }
         Ok(())
     }
 
-    /// Reads keys drawn from `spot` for `duration` and checks every answer against the value that
-    /// [`Client::fill`] set with `marks`. With `every`, tells how it went in each interval of that length.
+    /// Does what `asks` tells for `duration` and checks every answer against the value that [`Client::fill`]
+    /// set with `marks`; operations on keys that are hot by `spot` are counted as such. With `every`, tells
+    /// how it went in each interval of that length.
     ///
     /// # Errors
     /// A key is missing or another value, the server has no such command, or as [`Client::fill`].
     pub fn load(
         &mut self,
+        asks: &mut Asks,
         (spot, marks): (&Hotspot, &Hotspot),
         bytes: usize,
         read: Read,
-        seed: u64,
         (duration, every): (Duration, Option<Duration>),
     ) -> Result<LoadReport> {
         if (self.dialect, read) == (Dialect::Memcached, Read::BitCount) {
             return Err(Error::new(ErrorKind::Usage, "memcached does not count bits")
                 .remedy("read values by get"));
         }
-        let mut rng = Rng::seeded(seed);
         let mut replies: HashMap<u32, Reply> = HashMap::new();
-        let (started, mut operations, mut hot_operations) = (Instant::now(), 0, 0);
+        let (started, mut done) = (Instant::now(), Done::default());
         let (mut pace, mut intervals, mut due) = (Pace::default(), Vec::new(), every);
+        let mut data = vec![0; bytes];
         while started.elapsed() < duration {
             let began = Instant::now();
-            let keys: [u32; PIPELINE as usize] =
-                std::array::from_fn(|_| spot.next(&mut rng) as u32);
-            for key in keys {
-                self.write_read(read, key).map_err(|e| self.broken(e))?;
+            let batch: [Ask; PIPELINE as usize] = std::array::from_fn(|_| asks.ask());
+            for ask in batch {
+                self.write_ask(ask, read, marks, &mut data).map_err(|e| self.broken(e))?;
             }
             self.flush()?;
-            for key in keys {
-                let hot = spot.is_hot(key.into());
-                let marked = marks.is_hot(key.into());
-                let reply = replies.entry(key).or_insert_with(|| read.reply(key, bytes, marked));
-                self.expect(key, reply)?;
-                hot_operations += u64::from(hot);
+            for ask in batch {
+                if ask.kind == Kind::Update {
+                    self.expect(ask.key, &self.updated(bytes))?;
+                } else {
+                    let marked = marks.is_hot(ask.key.into());
+                    let reply = || read.reply(ask.key, bytes, marked);
+                    self.expect(ask.key, replies.entry(ask.key).or_insert_with(reply))?;
+                }
+                done.count(ask, spot);
             }
-            operations += u64::from(PIPELINE);
             if let (Some(every), Some(end)) = (every, due) {
                 pace.micros.push(began.elapsed().as_secs_f64() * 1e6);
                 let now = started.elapsed();
@@ -207,16 +249,7 @@ impl Client {
             }
         }
         intervals.extend(pace.end(started.elapsed()));
-        let seconds = started.elapsed().as_secs_f64();
-        let operations_per_second = operations as f64 / seconds;
-        Ok(LoadReport {
-            operations,
-            hot_operations,
-            bytes: operations * bytes as u64,
-            seconds,
-            operations_per_second,
-            intervals,
-        })
+        Ok(done.report(bytes, started.elapsed(), intervals))
     }
 
     /// Reads the value of every key once and holds all its bytes against what [`Client::fill`] set.
@@ -256,6 +289,36 @@ impl Client {
         match self.dialect {
             Dialect::Redis => write_command(&mut self.to, &[b"SET", &key_name(key), data]),
             Dialect::Memcached => memcached::write_set(&mut self.to, &key_name(key), data),
+        }
+    }
+
+    /// `data` is room for a value.
+    fn write_ask(
+        &mut self,
+        ask: Ask,
+        read: Read,
+        marks: &Hotspot,
+        data: &mut [u8],
+    ) -> io::Result<()> {
+        if ask.kind != Kind::Update {
+            return self.write_read(read, ask.key);
+        }
+        value::fill(data, ask.key, marks.is_hot(ask.key.into()));
+        match self.dialect {
+            Dialect::Redis => {
+                let words: [&[u8]; 4] = [b"SETRANGE", &key_name(ask.key), b"0", data];
+                write_command(&mut self.to, &words)
+            }
+            // It has no command that writes a value where it lies.
+            Dialect::Memcached => self.write_set(ask.key, data),
+        }
+    }
+
+    /// What the server answers to an update.
+    fn updated(&self, bytes: usize) -> Reply {
+        match self.dialect {
+            Dialect::Redis => Reply::Integer(bytes as i64),
+            Dialect::Memcached => Reply::Simple(STORED.into()),
         }
     }
 
@@ -312,6 +375,7 @@ pub(crate) fn key_name(key: u32) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asks::{Draw, Shares};
     use crate::hotspot::Layout;
     use std::io::{BufRead, Read as _};
     use std::os::unix::net::UnixListener;
@@ -370,6 +434,51 @@ mod tests {
             .unwrap();
     }
 
+    fn reads(keys: u32, spot: Hotspot) -> Asks {
+        Asks::new(keys, Draw::Hotspot(spot), Shares::default(), 1)
+    }
+
+    // A server that holds every value as it was set, takes the same bytes again, and refuses key 19.
+    #[test]
+    fn updates_set_the_marked_value_again_where_it_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        server(&path, |words| {
+            let key: u32 = String::from_utf8_lossy(&words[1][4..]).parse().unwrap();
+            match (key, words[0].as_slice()) {
+                (19, _) => b"-ERR enough\r\n".to_vec(),
+                (_, b"GET") => [b"$600\r\n".as_slice(), &[b'.'; 600], b"\r\n"].concat(),
+                (_, b"SETRANGE")
+                    if words[2] == b"0" && value::is_whole(&words[3], key, key == 3) =>
+                {
+                    format!(":{}\r\n", words[3].len()).into_bytes()
+                }
+                _ => b"-ERR torn\r\n".to_vec(),
+            }
+        });
+        let spot = Hotspot::new(20, 0.05, 0.5, Layout::Run(0.15));
+        let shares = Shares { updates: 0.5, scans: 0.5 };
+        let mut asks = Asks::new(20, Draw::Hotspot(spot), shares, 1);
+        let mut client = Client::connect(path.to_str().unwrap(), Dialect::Redis).unwrap();
+        let long = (Duration::from_secs(60), None);
+        let error = client.load(&mut asks, (&spot, &spot), 600, Read::Get, long).unwrap_err();
+        assert!(error.to_string().contains("key 19: the server answered Error"), "{error}");
+        assert!(error.to_string().contains("enough"), "{error}");
+    }
+
+    #[test]
+    fn done_is_counted_by_kind() {
+        let spot = Hotspot::new(4, 0.25, 1.0, Layout::Run(0.0));
+        let mut done = Done::default();
+        for (key, kind) in [(0, Kind::Read), (1, Kind::Update), (0, Kind::Scan), (1, Kind::Scan)] {
+            done.count(Ask { key, kind }, &spot);
+        }
+        let report = done.report(10, Duration::from_secs(2), Vec::new());
+        assert_eq!((report.operations, report.hot_operations), (4, 2));
+        assert_eq!((report.updates, report.scanned, report.bytes), (1, 2, 40));
+        assert_eq!(report.operations_per_second, 2.0);
+    }
+
     #[test]
     fn a_value_of_another_size_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
@@ -378,7 +487,13 @@ mod tests {
         let spot = Hotspot::new(20, 0.1, 1.0, Layout::Run(0.0));
         let mut client = Client::connect(path.to_str().unwrap(), Dialect::Redis).unwrap();
         let error = client
-            .load((&spot, &spot), 4, Read::Get, 1, (Duration::from_secs(60), None))
+            .load(
+                &mut reads(20, spot),
+                (&spot, &spot),
+                4,
+                Read::Get,
+                (Duration::from_secs(60), None),
+            )
             .unwrap_err();
         assert!(error.to_string().contains("answered Bulk(3) instead of Bulk(4)"), "{error}");
     }
@@ -390,8 +505,8 @@ mod tests {
         server(&path, |_| b":7\r\n".to_vec());
         let spot = Hotspot::new(1, 1.0, 1.0, Layout::Run(0.0));
         let mut client = Client::connect(path.to_str().unwrap(), Dialect::Redis).unwrap();
-        let error =
-            client.load((&spot, &spot), 600, Read::BitCount, 1, (Duration::from_secs(60), None));
+        let long = (Duration::from_secs(60), None);
+        let error = client.load(&mut reads(1, spot), (&spot, &spot), 600, Read::BitCount, long);
         assert!(error.unwrap_err().to_string().contains("answered Integer(7) instead of Integer("));
     }
 
@@ -422,12 +537,14 @@ mod tests {
         let spot = Hotspot::new(4, 0.5, 1.0, Layout::Run(0.0));
         let mut client = Client::connect(path.to_str().unwrap(), Dialect::Memcached).unwrap();
         client.fill(4, 3, &spot).unwrap();
-        let report = client.load((&spot, &spot), 3, Read::Get, 1, (Duration::ZERO, None)).unwrap();
-        assert_eq!(report.operations, 0);
-        let long = Duration::from_secs(60);
-        let other = client.load((&spot, &spot), 4, Read::Get, 1, (long, None)).unwrap_err();
+        let spots = (&spot, &spot);
+        let mut load = |asks: &mut Asks, bytes, read, seconds| {
+            client.load(asks, spots, bytes, read, (Duration::from_secs(seconds), None))
+        };
+        assert_eq!(load(&mut reads(4, spot), 3, Read::Get, 0).unwrap().operations, 0);
+        let other = load(&mut reads(4, spot), 4, Read::Get, 60).unwrap_err();
         assert!(other.to_string().contains("Bulk(3) instead of Bulk(4)"), "{other}");
-        let bits = client.load((&spot, &spot), 3, Read::BitCount, 1, (long, None)).unwrap_err();
+        let bits = load(&mut reads(4, spot), 3, Read::BitCount, 60).unwrap_err();
         assert_eq!(bits.kind(), ErrorKind::Usage);
     }
 

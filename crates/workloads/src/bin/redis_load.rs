@@ -1,5 +1,5 @@
-//! `redis-load`: fills a Redis or memcached server with marked values, reads them with a known hot set, and
-//! writes where in the server's memory the hot values lie.
+//! `redis-load`: fills a Redis or memcached server with marked values, loads it with a known hot set or by Zipf's
+//! law, and writes where in the server's memory the hot values lie.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tierscope_core::{Error, ErrorKind, Range, Result, SpaceId};
+use tierscope_workloads::asks::{Asks, Draw, Shares};
+use tierscope_workloads::bins::SCRAMBLED_RANKS;
 use tierscope_workloads::hotspot::{Hotspot, Layout};
+use tierscope_workloads::keys::{Chooser, Law};
 use tierscope_workloads::on_nodes;
 use tierscope_workloads::proc_mem::ProcMem;
 use tierscope_workloads::redis::{Client, Dialect, Read};
@@ -32,7 +35,7 @@ enum Verb {
         #[command(flatten)]
         server: Server,
     },
-    /// Read keys for a while; prints what was done as JSON.
+    /// Read keys for a while, or also set them again; prints what was done as JSON.
     Load {
         #[command(flatten)]
         set: DataSet,
@@ -41,9 +44,8 @@ enum Verb {
         /// How long, in seconds.
         #[arg(long, default_value_t = 30.0)]
         seconds: f64,
-        /// Share of the operations that go to hot keys, 0..1.
-        #[arg(long, default_value_t = 1.0)]
-        hot_operations: f64,
+        #[command(flatten)]
+        mix: LoadMix,
         /// How to read a value.
         #[arg(long, value_enum, default_value = "get")]
         command: ReadCommand,
@@ -100,6 +102,42 @@ enum Verb {
         #[arg(short, long)]
         output: PathBuf,
     },
+}
+
+/// Which operations a load is made of.
+#[derive(Args)]
+struct LoadMix {
+    /// Share of the operations that go to hot keys, 0..1.
+    #[arg(long, default_value_t = 1.0)]
+    hot_operations: f64,
+    /// Draw keys by YCSB's scrambled Zipf law with this skew, below 1 (YCSB's own is 0.99), instead.
+    #[arg(long, conflicts_with = "hot_operations")]
+    zipf: Option<f64>,
+    /// Share of the operations that set a value again, to the same bytes: Redis where it lies, memcached in another item.
+    #[arg(long, default_value_t = 0.0)]
+    update_share: f64,
+    /// Share of the operations that belong to an endless scan: reads of all keys in order, round and round.
+    #[arg(long, default_value_t = 0.0)]
+    scan_share: f64,
+}
+
+impl LoadMix {
+    fn asks(&self, set: &DataSet, spot: Hotspot) -> Result<Asks> {
+        let shares = Shares { updates: self.update_share, scans: self.scan_share };
+        if !shares.fit() {
+            return Err(Error::new(ErrorKind::Usage, "--update-share and --scan-share")
+                .cause("each is a share within 0..1, and both are at most 1 together"));
+        }
+        let draw = match self.zipf {
+            None => Draw::Hotspot(spot),
+            Some(theta) => {
+                let law = Law::Scrambled { theta, ranks: SCRAMBLED_RANKS };
+                law.check().map_err(|why| Error::new(ErrorKind::Usage, "--zipf").cause(why))?;
+                Draw::Law(Chooser::new(law, set.keys.into(), 0, None))
+            }
+        };
+        Ok(Asks::new(set.keys, draw, shares, set.seed))
+    }
 }
 
 /// Commands that read a whole value.
@@ -199,10 +237,11 @@ fn run(verb: Verb) -> Result<()> {
             let spot = set.hotspot(1.0)?;
             server.connect()?.fill(set.keys, set.value_bytes, &spot)
         }
-        Verb::Load { set, server, seconds, hot_operations, command, every, filled_hot_begin } => {
-            let spot = set.hotspot(hot_operations)?;
+        Verb::Load { set, server, seconds, mix, command, every, filled_hot_begin } => {
+            let spot = set.hotspot(mix.hot_operations)?;
             let filled = filled_hot_begin.unwrap_or(set.hot_begin);
-            let marks = DataSet { hot_begin: filled, ..set.clone() }.hotspot(hot_operations)?;
+            let marks = DataSet { hot_begin: filled, ..set.clone() }.hotspot(1.0)?;
+            let mut asks = mix.asks(&set, spot)?;
             let time = |flag: &str, seconds: f64| {
                 Duration::try_from_secs_f64(seconds)
                     .map_err(|e| Error::new(ErrorKind::Usage, format!("{flag} {seconds}")).cause(e))
@@ -210,13 +249,13 @@ fn run(verb: Verb) -> Result<()> {
             let duration = time("--seconds", seconds)?;
             let every = every.map(|every| time("--every", every)).transpose()?;
             let report = server.connect()?.load(
+                &mut asks,
                 (&spot, &marks),
                 set.value_bytes,
                 match command {
                     ReadCommand::Get => Read::Get,
                     ReadCommand::Bitcount => Read::BitCount,
                 },
-                set.seed,
                 (duration, every),
             )?;
             print_json(&report)

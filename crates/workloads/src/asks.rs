@@ -1,0 +1,162 @@
+//! What a load of a server asks for next: a value of a drawn key, a value to be set again, or the next value
+//! of a scan over all keys.
+
+use tierscope_core::Rng;
+
+use crate::hotspot::{Hotspot, unit};
+use crate::keys::Chooser;
+
+/// One operation of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Number of the key.
+    pub key: u32,
+    /// What becomes of its value.
+    pub kind: Kind,
+}
+
+/// What an operation does with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads it.
+    Read,
+    /// Sets it again, to the same bytes.
+    Update,
+    /// Reads it, as the next of the scan.
+    Scan,
+}
+
+/// Shares of the operations; the rest are reads of drawn keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shares {
+    /// Updates of drawn keys.
+    pub updates: f64,
+    /// Reads that belong to the scan.
+    pub scans: f64,
+}
+
+impl Shares {
+    /// Whether both are shares, and together at most 1.
+    #[must_use]
+    pub fn fit(&self) -> bool {
+        self.updates >= 0.0 && self.scans >= 0.0 && self.updates + self.scans <= 1.0
+    }
+}
+
+/// By which law keys are drawn.
+#[derive(Clone, Debug)]
+pub enum Draw {
+    /// A share of the operations goes to a share of the keys.
+    Hotspot(Hotspot),
+    /// One of [`crate::keys`].
+    Law(Chooser),
+}
+
+/// Operations without end; the same seed gives the same ones.
+#[derive(Clone, Debug)]
+pub struct Asks {
+    keys: u32,
+    draw: Draw,
+    shares: Shares,
+    scan: u32,
+    rng: Rng,
+}
+
+impl Asks {
+    /// Operations on keys `0..keys`. The scan begins with key 0 and goes round in order.
+    #[must_use]
+    pub fn new(keys: u32, draw: Draw, shares: Shares, seed: u64) -> Self {
+        Self { keys, draw, shares, scan: 0, rng: Rng::seeded(seed) }
+    }
+
+    /// The next operation.
+    pub fn ask(&mut self) -> Ask {
+        let kind = self.kind();
+        let key = if kind == Kind::Scan { self.scanned() } else { self.drawn() };
+        Ask { key, kind }
+    }
+
+    /// Nothing is drawn where there are only reads: loads of one kind stay what they were, key by key.
+    fn kind(&mut self) -> Kind {
+        if self.shares == Shares::default() {
+            return Kind::Read;
+        }
+        let drawn = unit(&mut self.rng);
+        if drawn < self.shares.scans {
+            Kind::Scan
+        } else if drawn < self.shares.scans + self.shares.updates {
+            Kind::Update
+        } else {
+            Kind::Read
+        }
+    }
+
+    fn scanned(&mut self) -> u32 {
+        let key = self.scan;
+        self.scan = (key + 1) % self.keys;
+        key
+    }
+
+    fn drawn(&mut self) -> u32 {
+        let key = match &mut self.draw {
+            Draw::Hotspot(spot) => spot.next(&mut self.rng),
+            Draw::Law(chooser) => chooser.next(&mut self.rng, self.keys.into()),
+        };
+        key as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hotspot::Layout;
+    use crate::keys::Law;
+
+    fn spot(keys: u32) -> Draw {
+        Draw::Hotspot(Hotspot::new(keys.into(), 0.1, 0.9, Layout::Run(0.5)))
+    }
+
+    fn drawn(mut asks: Asks, count: usize) -> Vec<Ask> {
+        (0..count).map(|_| asks.ask()).collect()
+    }
+
+    #[test]
+    fn a_scan_takes_all_keys_in_order_round_and_round() {
+        let shares = Shares { updates: 0.0, scans: 1.0 };
+        let asks = drawn(Asks::new(3, spot(3), shares, 1), 7);
+        assert!(asks.iter().all(|ask| ask.kind == Kind::Scan));
+        assert_eq!(asks.iter().map(|ask| ask.key).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0]);
+    }
+
+    // Of 10,000 operations 500 ± 22 are updates and 2000 ± 40 belong to the scan; six sigma.
+    #[test]
+    fn kinds_have_their_shares_and_the_scan_misses_no_key() {
+        let asks = Asks::new(1000, spot(1000), Shares { updates: 0.05, scans: 0.2 }, 1);
+        let asks = drawn(asks, 10_000);
+        let keys = |kind| asks.iter().filter(move |ask| ask.kind == kind).map(|ask| ask.key);
+        let updates = keys(Kind::Update).count();
+        assert!(updates.abs_diff(500) < 132, "{updates}");
+        let scanned: Vec<u32> = keys(Kind::Scan).collect();
+        assert!(scanned.len().abs_diff(2000) < 240, "{}", scanned.len());
+        assert!(scanned.iter().enumerate().all(|(turn, key)| *key as usize == turn % 1000));
+    }
+
+    // Reads alone are the keys that the law draws from the seed, one after the other.
+    #[test]
+    fn reads_alone_are_the_law_s_own_draws() {
+        let chooser = || Chooser::new(Law::YCSB, 100, 0, None);
+        let asks = Asks::new(100, Draw::Law(chooser()), Shares::default(), 7);
+        let (mut law, mut rng) = (chooser(), Rng::seeded(7));
+        for ask in drawn(asks, 1000) {
+            assert_eq!(ask, Ask { key: law.next(&mut rng, 100) as u32, kind: Kind::Read });
+        }
+    }
+
+    #[test]
+    fn shares_fit_into_one() {
+        assert!(Shares { updates: 0.5, scans: 0.5 }.fit());
+        assert!(!Shares { updates: 0.6, scans: 0.5 }.fit());
+        assert!(!Shares { updates: -0.1, scans: 0.5 }.fit());
+        assert!(!Shares { updates: f64::NAN, scans: 0.0 }.fit());
+    }
+}
