@@ -10,6 +10,9 @@ const SAVED: Duration = Duration::from_millis(30);
 /// Time by which the clock may be late without a loss of CPU time, as where CPUs are busy.
 const LATE: Duration = Duration::from_secs(1);
 
+/// Part of what comes in that may be spent outside of the instrument.
+const ELSEWHERE: f64 = 0.5;
+
 /// A share of one CPU, as a token bucket: CPU time comes in with the clock and goes out as it was spent.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
@@ -20,11 +23,13 @@ pub(super) struct Budget {
     filled: Option<Time>,
     /// Time over which CPU time may be saved up.
     saved: Duration,
+    /// Nanoseconds that others may still take of it.
+    elsewhere: f64,
 }
 
 impl Budget {
     pub(super) fn new(share: f64) -> Self {
-        Self { share, tokens: 0.0, filled: None, saved: SAVED }
+        Self { share, tokens: 0.0, filled: None, saved: SAVED, elsewhere: 0.0 }
     }
 
     /// Lets CPU time come in up to `now`.
@@ -34,6 +39,9 @@ impl Budget {
         let saved = self.saved.max(since.min(LATE));
         let most = self.share * saved.as_nanos() as f64;
         self.tokens = (self.tokens + self.share * since.as_nanos() as f64).min(most);
+        let room = ELSEWHERE * self.share;
+        let most = room * LATE.as_nanos() as f64;
+        self.elsewhere = (self.elsewhere + room * since.as_nanos() as f64).min(most);
     }
 
     /// CPU time may be saved up over one and a half times the time between two rounds of visits.
@@ -44,6 +52,19 @@ impl Budget {
     /// So much was spent.
     pub(super) fn spend(&mut self, time: Duration) {
         self.tokens -= time.as_nanos() as f64;
+    }
+
+    /// So much was spent outside of the instrument, by recording and waiting: it counts, but leaves half of what comes
+    /// in to the instrument.
+    pub(super) fn spend_elsewhere(&mut self, time: Duration) {
+        let counted = (time.as_nanos() as f64).min(self.elsewhere);
+        self.elsewhere -= counted;
+        self.tokens -= counted;
+    }
+
+    /// So much was set aside, and is spent by its true price.
+    pub(super) fn give_back(&mut self, time: Duration) {
+        self.tokens += time.as_nanos() as f64;
     }
 
     /// Whether there is any left.
@@ -118,6 +139,11 @@ impl Shares {
         self.used[work as usize] += time.as_nanos() as f64 / work.weight(self.begun, self.covered);
     }
 
+    /// What was planned for a kind was not done.
+    pub(super) fn refund(&mut self, work: Work, time: Duration) {
+        self.used[work as usize] -= time.as_nanos() as f64 / work.weight(self.begun, self.covered);
+    }
+
     /// A kind had nothing to do: it does not save up what others used meanwhile.
     pub(super) fn idle(&mut self, work: Work) {
         let most = self.used.iter().copied().fold(0.0, f64::max);
@@ -146,6 +172,22 @@ mod tests {
         // What comes late is made up for, up to a second.
         budget.fill(Time(60_000_000_000));
         assert_eq!(budget.left(), 10_000_000.0);
+    }
+
+    // 1 % of a second is 10 ms, of which recording takes 5 at most.
+    #[test]
+    fn what_others_spend_counts_up_to_half() {
+        let mut budget = Budget::new(0.01);
+        budget.fill(Time(0));
+        budget.keep(Duration::from_secs(1));
+        budget.fill(Time(1_000_000_000));
+        budget.spend_elsewhere(Duration::from_millis(2));
+        assert_eq!(budget.left(), 8_000_000.0);
+        budget.spend_elsewhere(Duration::from_millis(9));
+        assert_eq!(budget.left(), 5_000_000.0);
+        budget.spend(Duration::from_millis(3));
+        budget.give_back(Duration::from_millis(1));
+        assert_eq!(budget.left(), 3_000_000.0);
     }
 
     #[test]

@@ -67,11 +67,18 @@ pub(super) struct Prior {
 /// Probability by which the rates drawn differ from one edition to the next.
 const REVISED: f32 = 0.2;
 
+/// Likelihood of the highest rate, from which on there is no upper bound.
+const UNBOUNDED: f32 = 0.5;
+
+/// Low rates are likelier than high ones: a tenth of the probability per three decades.
+fn fewer(cell: usize) -> f32 {
+    10f32.powf(-(cell as f32) / 24.0)
+}
+
 impl Default for Prior {
-    /// Low rates are likelier than high ones: a tenth of the probability per three decades. Weighs as
-    /// much as a table.
+    /// Weighs as much as a table.
     fn default() -> Self {
-        let mut rates: Curve = std::array::from_fn(|cell| 10f32.powf(-(cell as f32) / 24.0));
+        let mut rates: Curve = std::array::from_fn(fewer);
         normalise(&mut rates);
         let entries = rates.map(|cell| 512.0 * cell);
         let left = entries.map(|cell| FIRST_LEAVE * cell);
@@ -103,14 +110,19 @@ impl Prior {
     }
 
     /// Takes in likelihoods of entries drawn at random, each with its weight: a few steps of expectation
-    /// maximisation (Dempster, Laird, Rubin, 1977) towards the distribution that explains them best.
-    pub(super) fn fit(&mut self, entries: &[(Curve, f32)], steps: usize) {
+    /// maximisation (Dempster, Laird, Rubin, 1977) towards the distribution that explains them best. An entry
+    /// of which no look says how busy it is at most counts as little busier than it must be: the likeliest
+    /// distribution would take it for one of the busiest that are known.
+    pub(super) fn fit(&mut self, entries: &mut [(Curve, f32)], steps: usize) {
         if entries.is_empty() {
             return;
         }
+        for (likelihood, _) in entries.iter_mut().filter(|entry| entry.0[CELLS - 1] > UNBOUNDED) {
+            (0..CELLS).for_each(|cell| likelihood[cell] *= fewer(cell));
+        }
         for _ in 0..steps {
             let mut sums = FIRST_RATES.map(|_| 0.0);
-            for (likelihood, weight) in entries {
+            for (likelihood, weight) in &*entries {
                 let scale = weight / dot(&self.rates, likelihood).max(1e-30);
                 for cell in 0..CELLS {
                     sums[cell] += self.rates[cell] * likelihood[cell] * scale;
@@ -162,6 +174,8 @@ pub(super) struct Segment {
     pub(super) high: f32,
     /// The cells between which three fifths of the probability lie.
     pub(super) core: [f32; 2],
+    /// Busier entries would have looked like these: no look came soon enough.
+    pub(super) blunt: bool,
 }
 
 /// Cells above its lower bound up to which a rate is believed.
@@ -171,7 +185,7 @@ impl Segment {
     /// Entries whose rate has this probability by cell.
     fn of(entries: Range<usize>, marginal: &Curve) -> Self {
         let [[low, high], core] = quantiles(marginal, [TAIL, CORE]);
-        Self { entries, low, mean: dot(marginal, &NUMBERS), high, core }
+        Self { entries, low, mean: dot(marginal, &NUMBERS), high, core, blunt: false }
     }
 
     /// The cell of its rate, but no higher than may be believed: a rate of which little more is known than
@@ -575,6 +589,21 @@ mod tests {
     #[test]
     fn the_longest_run_of_bits() {
         assert_eq!([0, 1, 0b1101110, u64::MAX].map(longest_run), [0, 1, 3, 64]);
+    }
+
+    // Of 101 entries one takes 100,000 accesses a second; of the others it is but known that they take ten and more.
+    // The likeliest distribution has all of them as busy as the one.
+    #[test]
+    fn what_has_no_upper_bound_is_not_taken_for_the_busiest() {
+        let at = |rate: f32| cell_of(rate) as usize;
+        let from =
+            |first: usize| std::array::from_fn(|cell| if cell >= first { 1.0 } else { 1e-12 });
+        let mut entries = vec![(from(at(10.0)), 1.0); 100];
+        entries.push((near(cell_of(1e5)), 1.0));
+        let mut prior = Prior::default();
+        (0..10).for_each(|_| prior.fit(&mut entries.clone(), 15));
+        let busy: f32 = prior.rates()[at(1e4)..].iter().sum();
+        assert!((busy - 1.0 / 101.0).abs() < 0.01, "{busy}");
     }
 
     fn node(at: usize, peak: f32) -> Node {

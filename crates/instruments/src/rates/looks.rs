@@ -62,6 +62,11 @@ impl Looks {
         self.kept.push(look);
     }
 
+    /// Whether another one takes the place of the oldest.
+    pub(super) fn is_full(&self) -> bool {
+        self.kept.len() == DEPTH
+    }
+
     /// The looks, the oldest first.
     pub(super) fn all(&self) -> &[Look] {
         &self.kept

@@ -73,6 +73,10 @@ const MANY_HINTS: usize = 16;
 const UNSURE: f32 = 4.0;
 /// Factor from one time between clear and look to the next at level 3.
 const RUNG: f32 = 16.0;
+/// What a look is taken to cost before the first one, in openings.
+const UNKNOWN_LOOK: u32 = 2;
+/// Looks so many times later than they were to come are not those that were asked for.
+const LATE: u64 = 3;
 /// Expected accesses of an entry whose rate is to be measured: about half of them stay old.
 const MEASURE: f32 = 0.7;
 /// By how much sooner than the others the last look of a visit in turn comes.
@@ -130,7 +134,7 @@ const BUDGETED: f64 = 0.98;
 /// Waking up may take one part of so many of the budget; and the longest time between two rounds of visits.
 const OVERHEAD_SHARE: f64 = 10.0;
 const LONGEST_BEAT: Duration = Duration::from_secs(1);
-/// Reading mappings may take one part of so many of the budget, beside it.
+/// Reading mappings may take one part of so many of the budget.
 const MAPPINGS_SHARE: f64 = 5.0;
 
 const CLEAR: ScanMode = ScanMode { clear: true, prune: false, present: false };
@@ -209,8 +213,23 @@ struct Visit {
     last_distance: u64,
     /// Looks to come.
     looks: u32,
+    /// Nanoseconds that were set aside for each of them.
+    prepaid: u64,
     /// Chance has chosen the table by its accesses.
     sampled: bool,
+}
+
+impl Visit {
+    /// What is set aside for the looks to come.
+    fn prepaid(&self) -> Duration {
+        Duration::from_nanos(self.prepaid) * self.looks
+    }
+
+    /// Its look comes so soon that the flush must follow the clear at once. Level 3 but orders visits: all of it
+    /// is cleared before one flush.
+    fn is_short(&self) -> bool {
+        self.distance < SHORT && self.work != Work::Upper
+    }
 }
 
 /// The instrument.
@@ -237,10 +256,15 @@ pub struct Rates {
     tally: Tally,
     budget: Budget,
     shares: Shares,
-    /// What a round of visits costs that makes none, in the mean of the last ones.
+    /// The thread's time when a step ended last.
+    last_time: Option<Duration>,
+    /// What a round of visits costs besides these, in the mean of the last ones.
     overhead: Duration,
-    /// What opening a table costs, in the mean of the last ones.
+    /// What opening a table costs, in the mean of the last ones, and what was planned with.
     price: Duration,
+    planned: Duration,
+    /// What a look costs with all that follows from it, likewise; nothing before the first one.
+    look_price: Option<Duration>,
     /// Visits that wait for the next flush.
     cleared: Vec<Visit>,
     due: BinaryHeap<Reverse<Due>>,
@@ -338,8 +362,11 @@ impl Rates {
             tally: Tally::new(!config.flush),
             budget: Budget::new(BUDGETED * config.cpu),
             shares: Shares::default(),
+            last_time: None,
             overhead: Duration::ZERO,
             price: Duration::from_micros(30),
+            planned: Duration::ZERO,
+            look_price: None,
             cleared: Vec::new(),
             due: BinaryHeap::new(),
             number: 0,
@@ -482,15 +509,19 @@ impl Rates {
         Ok(())
     }
 
-    /// A look that is due: the last one of a visit settles what its table says.
-    fn look(&mut self, ports: &mut dyn Ports, mut visit: Visit) -> Result<()> {
+    /// A look that is due: the last one of a visit settles what its table says. Returns what is set aside for those
+    /// to come.
+    fn look(&mut self, ports: &mut dyn Ports, mut visit: Visit) -> Result<Duration> {
         if self.table(visit.level, visit.key).is_none() {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
         let (at, young) = self.scan(ports, visit.level, visit.key)?;
         let since = self.seen_since(visit, at);
-        let Some(table) = self.table(visit.level, visit.key) else { return Ok(()) };
-        table.look(since, at, young, true);
+        let Some(table) = self.table(visit.level, visit.key) else { return Ok(Duration::ZERO) };
+        // A look that comes late says little of busy entries: it does not take the place of one that said more.
+        let late =
+            since.is_some_and(|since| at.since(since).as_nanos() as u64 > LATE * visit.distance);
+        table.look(since, at, young, !late || !table.looks.is_full());
         visit.looks -= 1;
         if visit.looks > 0 {
             if visit.work == Work::Hint {
@@ -500,11 +531,12 @@ impl Rates {
                 visit.distance = visit.last_distance;
             }
             self.cleared.push(visit);
-            return Ok(());
+            return Ok(visit.prepaid());
         }
         table.busy = false;
         table.visits += 1;
-        self.settle(ports, visit)
+        self.settle(ports, visit)?;
+        Ok(Duration::ZERO)
     }
 
     /// Infers a table's rates after a visit.
@@ -770,7 +802,7 @@ impl Rates {
         self.ladder = (self.ladder + 1) % LADDER.len();
         let distance = (distance * 1e9) as u64;
         let last_distance = (distance / LADDER[self.ladder]).max((DISTANCES.0 * 1e9) as u64);
-        Some(Visit { level, key, work, distance, last_distance, looks, sampled: false })
+        Some(Visit { level, key, work, distance, last_distance, looks, prepaid: 0, sampled: false })
     }
 
     /// A visit to the leaves of an entry: it takes as long as leaves a third of them young if all are alike,
@@ -800,6 +832,7 @@ impl Rates {
             distance,
             last_distance,
             looks: 2,
+            prepaid: 0,
             sampled,
         })
     }
@@ -876,6 +909,7 @@ impl Rates {
     /// Visits for this beat, as many as the budget is expected to pay for.
     fn plan(&mut self, now: Time) -> Vec<Visit> {
         let mut visits = Vec::new();
+        self.planned = self.price;
         let mut left = self.budget.left();
         self.shares.begun = self.upper_seen >= self.upper.len();
         while left > 0.0 {
@@ -891,8 +925,8 @@ impl Rates {
             }
             let Some(visit) = found else { break };
             // What it then costs is added once more, alike for all kinds.
-            self.shares.spend(visit.work, self.price);
-            left -= self.price.as_nanos() as f64;
+            self.shares.spend(visit.work, self.planned);
+            left -= (self.planned + visit.looks * self.look_price()).as_nanos() as f64;
             if let Some(table) = self.table(visit.level, visit.key) {
                 table.busy = true;
             }
@@ -902,16 +936,16 @@ impl Rates {
     }
 
     /// Opens the visits of a beat: those that wait longest first, so that the flush comes soon after those
-    /// that are to wait but shortly. Returns whether there were any to open.
-    fn open_visits(&mut self, ports: &mut dyn Ports, spent: &mut Duration) -> Result<bool> {
-        let mut visits = self.plan(ports.now());
+    /// that are to wait but shortly. Returns what that cost.
+    fn open_visits(&mut self, ports: &mut dyn Ports, spent: &mut Duration) -> Result<Duration> {
+        let visits = self.plan(ports.now());
+        let mut visits = self.those_in_time(visits);
         visits.sort_by_key(|visit| (Reverse(visit.distance), visit.key));
         let mut began = None;
-        let planned = !visits.is_empty();
+        let mut all = Duration::ZERO;
         for visit in visits {
             let now = ports.now();
-            // Level 3 but orders visits: all of it is cleared before one flush.
-            let short = visit.distance < SHORT && visit.work != Work::Upper;
+            let short = visit.is_short();
             let waited = began.map_or(Duration::ZERO, |began| now.since(began));
             if !self.budget.is_open() || short && waited.as_nanos() as u64 > visit.distance / 3 {
                 self.put_back(visit);
@@ -920,15 +954,44 @@ impl Rates {
             if short {
                 began.get_or_insert(now);
             }
+            let visit = Visit { prepaid: self.look_price().as_nanos() as u64, ..visit };
             self.open(ports, visit)?;
+            self.budget.spend(visit.prepaid());
             let cost = self.pay(ports, spent, visit.work);
             self.price = (self.price * 7 + cost) / 8;
+            all += cost;
         }
-        Ok(planned)
+        Ok(all)
+    }
+
+    /// Of the visits whose looks come soon after the clear, as many as can be opened before the flush is too
+    /// late for them; those whose tables were not looked at for longest. The others are put back.
+    fn those_in_time(&mut self, mut visits: Vec<Visit>) -> Vec<Visit> {
+        visits.sort_by_key(|visit| {
+            let table = visit.is_short().then(|| self.table(visit.level, visit.key)).flatten();
+            table.and_then(|table| table.seen)
+        });
+        let price = self.price.as_nanos() as u64;
+        let (mut opening, mut nearest) = (0, u64::MAX);
+        visits.retain(|visit| {
+            if !visit.is_short() {
+                return true;
+            }
+            let soonest = nearest.min(visit.distance);
+            let fits = opening <= soonest / 3;
+            if fits {
+                (opening, nearest) = (opening + price, soonest);
+            } else {
+                self.put_back(*visit);
+            }
+            fits
+        });
+        visits
     }
 
     /// A visit that did not fit into its beat.
     fn put_back(&mut self, visit: Visit) {
+        self.shares.refund(visit.work, self.planned);
         if let Some(table) = self.table(visit.level, visit.key) {
             table.busy = false;
         }
@@ -936,6 +999,11 @@ impl Rates {
             let cell = self.above(visit.key).map_or(0.0, |above| above.mean);
             self.hints.push((cell, visit.key));
         }
+    }
+
+    /// What a look is expected to cost with all that follows from it.
+    fn look_price(&self) -> Duration {
+        self.look_price.unwrap_or(UNKNOWN_LOOK * self.price)
     }
 
     /// Takes what was spent since the last call from the budget.
@@ -1014,7 +1082,7 @@ impl Rates {
                 curves.push((chain::single(&sight, pattern, rates), drawn.weight));
             }
         }
-        self.priors[0].fit(&curves, FITS);
+        self.priors[0].fit(&mut curves, FITS);
         ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
     }
 
@@ -1025,9 +1093,9 @@ impl Rates {
             let entries = (0..512).step_by(LEAF_STRIDE).map(|at| table.looks.pattern(at));
             entries.map(move |pattern| (chain::single(&sight, pattern, rates), 1.0))
         });
-        let pages: Vec<_> = pages.take(SAMPLE).collect();
+        let mut pages: Vec<_> = pages.take(SAMPLE).collect();
         ports.charge(Duration::from_nanos(FIT_NS * pages.len() as u64));
-        self.priors[2].fit(&pages, FITS);
+        self.priors[2].fit(&mut pages, FITS);
     }
 
     /// Tables visited in turn tell what their entries of level 3 take, to which looks at these may be blind.
@@ -1051,7 +1119,7 @@ impl Rates {
         let weight = curves.len() as f32 / self.sample.len().max(1) as f32;
         let visited = self.sample.iter().filter_map(|drawn| lower.get(&drawn.key));
         curves.extend(visited.map(|table| (chain::near(cell_of(table.rate())), weight)));
-        self.priors[1].fit(&curves, FITS);
+        self.priors[1].fit(&mut curves, FITS);
         ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
     }
 
@@ -1134,29 +1202,35 @@ impl Instrument for Rates {
 
     fn step(&mut self, ports: &mut dyn Ports) -> Result<Step> {
         let now = ports.now();
-        let began = ports.own_time();
+        let woken = ports.own_time();
         self.budget.fill(now);
+        self.budget.spend_elsewhere(woken.saturating_sub(self.last_time.unwrap_or(woken)));
         self.read_mappings(ports)?;
-        let mut spent = ports.own_time();
+        let began = ports.own_time();
+        self.budget.spend(began.saturating_sub(woken));
+        let mut spent = began;
         require_lower_levels(ports.access_bits()?.radix().proven, "rates cannot be measured here")?;
         let start = *self.window_start.get_or_insert(now);
         let mut snapshot = None;
+        let mut visits = Duration::ZERO;
         while let Some(Reverse(due)) = self.due.peek().copied()
             && due.at <= ports.now()
         {
             self.due.pop();
-            self.look(ports, due.visit)?;
-            self.pay(ports, &mut spent, due.visit.work);
+            let left = self.look(ports, due.visit)?;
+            let cost = self.pay(ports, &mut spent, due.visit.work);
+            self.budget.give_back(due.visit.prepaid() - left);
+            self.look_price = Some(self.look_price.map_or(cost, |price| (price * 7 + cost) / 8));
+            visits += cost;
         }
         if now >= self.next_beat {
             self.reconsider(ports);
             self.pay_rest(ports, spent);
+            visits += ports.own_time().saturating_sub(spent);
             spent = ports.own_time();
-            let opened = self.open_visits(ports, &mut spent)?;
-            if !opened {
-                let cost = ports.own_time().saturating_sub(began);
-                self.overhead = (self.overhead * 7 + cost) / 8;
-            }
+            visits += self.open_visits(ports, &mut spent)?;
+            let rest = ports.own_time().saturating_sub(began + visits);
+            self.overhead = (self.overhead * 7 + rest) / 8;
             self.budget.keep(self.beat());
             self.next_beat = now + self.beat();
         }
@@ -1166,6 +1240,7 @@ impl Instrument for Rates {
             self.window_start = snapshot.as_ref().map(|snapshot| snapshot.end);
         }
         self.pay_rest(ports, spent);
+        self.last_time = Some(ports.own_time());
         let window_end = self.window_start.unwrap_or(now) + self.config.window;
         let due = self.due.peek().map_or(Time::NEVER, |Reverse(due)| due.at);
         let wake = window_end.min(due).min(self.next_beat);

@@ -14,6 +14,9 @@ pub(super) type Key = (SpaceId, u64);
 /// Longest time from a clear to a look that still counts.
 const LONGEST: f32 = 100.0;
 
+/// Expected accesses at the soonest look from which on nine of ten entries are young, and busier ones too.
+const BLUNT: f32 = 2.3;
+
 /// Sums over entries, of rates as far as they may be believed ([`Segment::believed`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
@@ -66,6 +69,9 @@ pub(super) struct Table {
     pub(super) seen: Option<Time>,
     /// The looks.
     pub(super) looks: Looks,
+    /// A look that rates found so far cannot explain, until another one says as much: the target may have been
+    /// kept from running.
+    pub(super) surprise: Option<Look>,
     /// What follows from them, in order of entries; empty until it was looked at.
     pub(super) segments: Vec<Segment>,
     /// Sums over them.
@@ -97,6 +103,7 @@ impl Table {
             cleared: None,
             seen: None,
             looks: Looks::default(),
+            surprise: None,
             segments: Vec::new(),
             sums: Sums::default(),
             edition: 0,
@@ -138,18 +145,29 @@ impl Table {
             let all = super::looks::mask(&self.span);
             let full = young.iter().zip(&all).all(|(young, all)| young & all == *all);
             if seconds <= LONGEST && (chosen || !full) {
-                if self.contradicts(seconds, &young) {
-                    self.looks = Looks::default();
-                }
-                self.looks.add(Look { at, seconds, young });
+                self.take_in(Look { at, seconds, young });
             }
         }
         self.cleared = Some(at);
         self.seen = Some(at);
     }
 
-    /// Whether a look cannot be explained by the rates found so far: then these have changed, and earlier
-    /// looks say nothing any more.
+    /// Where two looks, one after the other, cannot be explained by the rates found so far, these have changed, and
+    /// earlier looks say nothing any more; one alone says nothing.
+    fn take_in(&mut self, look: Look) {
+        if !self.contradicts(look.seconds, &look.young) {
+            self.surprise = None;
+        } else if let Some(first) = self.surprise.take() {
+            self.looks = Looks::default();
+            self.looks.add(first);
+        } else {
+            self.surprise = Some(look);
+            return;
+        }
+        self.looks.add(look);
+    }
+
+    /// Whether a look cannot be explained by the rates found so far.
     fn contradicts(&self, seconds: f32, young: &Bits) -> bool {
         let law = super::grid::law(seconds);
         let mut expected = [(0.0f32, 0.0f32); WORDS];
@@ -191,6 +209,10 @@ impl Table {
             true => chain.infer_apart(looks, span, prior, now, segments),
             false => chain.infer(looks, span, prior, now, segments),
         };
+        let soonest = looks.all().iter().map(|look| look.seconds).fold(f32::MAX, f32::min);
+        for segment in &mut self.segments {
+            segment.blunt = segment.mean > 0.0 && rate_of(segment.mean) * soonest > BLUNT;
+        }
         self.sums = Sums::of(&self.segments);
         done
     }
@@ -220,5 +242,65 @@ impl Table {
     pub(super) fn cover(&self, entries: &Span<usize>) -> Range {
         let at = |entry: usize| self.range.start + ((entry as u64) << self.level.shift());
         Range::new(self.range.space, at(entries.start), at(entries.end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let area = Range::new(SpaceId(0), 0, 1 << 30);
+        Table::new(SpaceId(0), 0, Level::PMD, &[area])
+    }
+
+    /// A look 10 ms after the clear: all entries young, or none.
+    fn look(table: &mut Table, milliseconds: u64, young: bool) {
+        let at = |ms: u64| Time(ms * 1_000_000);
+        let bits = [if young { u64::MAX } else { 0 }; WORDS];
+        table.look(Some(at(milliseconds - 10)), at(milliseconds), bits, true);
+    }
+
+    fn infer(table: &mut Table, milliseconds: u64) {
+        let now = Time(milliseconds * 1_000_000);
+        table.infer(&mut Chain::default(), &Prior::default(), now, false);
+    }
+
+    // Four looks find all entries young; one that finds none, as where the target was kept from running, changes
+    // nothing, and a second one means that the rates have changed.
+    #[test]
+    fn one_look_alone_does_not_contradict_all_others() {
+        let mut table = table();
+        (1..=4).for_each(|number| look(&mut table, 100 * number, true));
+        infer(&mut table, 400);
+        let busy = table.segments[0].low;
+        look(&mut table, 500, false);
+        infer(&mut table, 500);
+        assert!(table.surprise.is_some() && (table.segments[0].low - busy).abs() < 0.5);
+        look(&mut table, 600, true);
+        assert!(table.surprise.is_none());
+        assert_eq!(table.looks.all().len(), 5);
+        look(&mut table, 700, false);
+        look(&mut table, 800, false);
+        infer(&mut table, 800);
+        assert_eq!(table.looks.all().len(), 2);
+        assert!(table.segments[0].high < busy, "{:?}", table.segments);
+    }
+
+    // Half of the entries young after 10 ms are some 70 accesses a second; all of them young may be any number more.
+    #[test]
+    fn where_all_are_young_no_look_came_soon_enough() {
+        let mut half = table();
+        for number in 1..=4u64 {
+            let at = |ms: u64| Time(ms * 1_000_000);
+            let bits = [0x5555_5555_5555_5555 << (number % 2); WORDS];
+            half.look(Some(at(100 * number - 10)), at(100 * number), bits, true);
+        }
+        infer(&mut half, 400);
+        assert!(half.segments.iter().all(|segment| !segment.blunt), "{:?}", half.segments);
+        let mut all = table();
+        (1..=4).for_each(|number| look(&mut all, 100 * number, true));
+        infer(&mut all, 400);
+        assert!(all.segments.iter().all(|segment| segment.blunt), "{:?}", all.segments);
     }
 }

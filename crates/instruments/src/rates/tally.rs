@@ -39,6 +39,7 @@ const OTHERS: f64 = 4.0;
 /// Standard deviations beyond chance from which on kinship is judged; and the share of it that neighbours of
 /// strangers reach at most.
 const SURE_KIN: f64 = 3.0;
+const SURE_HERE: f64 = 2.0;
 const STRANGERS: f64 = 0.3;
 /// Cells within which rates are measured at the same distance.
 const MUCH_ALIKE: f32 = 4.0;
@@ -62,6 +63,8 @@ pub(super) struct Tally {
     /// How unevenly accesses fall on the pages of the entry that an access falls on (`Looks::unevenness`), as a
     /// logarithm, and leaves looked at for that, fading.
     uneven: (f64, f64),
+    /// All accesses a second when these leaves were looked at first.
+    uneven_of: f64,
     /// Whether neighbouring entries of 2 MiB are alike, of a table in the mean, fading.
     kinship: Kinship,
 }
@@ -99,6 +102,10 @@ impl Tally {
         // What level 3 says of all memory counts where tables visited so far say less.
         self.mean = (rate / all).max(self.above / 512.0);
         self.total = seen.rate;
+        // Chance has chosen among less than half of all accesses: leaves of the others are to be seen first.
+        if self.total > 2.0 * self.uneven_of {
+            (self.uneven, self.uneven_of) = ((0.0, 0.0), self.total);
+        }
         // Of pages: within entries of 2 MiB accesses may fall on few of them.
         let accessed = if rate > 0.0 { square / rate * self.unevenness() } else { 0.0 };
         let bar = (OF_ACCESSED * accessed)
@@ -134,7 +141,9 @@ impl Tally {
         let unsure = mean.variance / KIN_TABLES;
         let own = here.own + OTHERS * mean.own;
         let deviation = (here.variance + OTHERS * OTHERS * unsure).sqrt();
+        // A table whose entries are alike has nothing to tell apart, whatever the others are.
         mean.own > SURE_KIN * unsure.sqrt()
+            && here.own > SURE_HERE * here.variance.sqrt()
             && own > SURE_KIN * deviation
             && here.near + OTHERS * mean.near < STRANGERS * own
     }
@@ -205,16 +214,18 @@ impl Tally {
         self.bar() - cell_of(512.0) + cell_of(1.0)
     }
 
-    /// It may well be hot or not, and its rate is known no closer than within a factor of three.
+    /// It may well be hot or not: its rate is known no closer than within a factor of three, or no look came soon
+    /// enough to tell it from a higher one.
     pub(super) fn is_unknown(&self, segment: &Segment) -> bool {
         let [low, high] = segment.core;
-        high - low > DOUBT && low < self.bar() && high >= self.bar()
+        low < self.bar() && (segment.blunt || high - low > DOUBT && high >= self.bar())
     }
 
     /// Whether a table has hot entries, and whether it has doubtful ones.
     pub(super) fn wants_more(&self, table: &Table) -> [bool; 2] {
         let any = |is: &dyn Fn(&Segment) -> bool| table.segments.iter().any(is);
-        [any(&|segment| self.is_hot(segment)), any(&|segment| self.is_unknown(segment))]
+        let doubtful = table.surprise.is_some() || any(&|segment| self.is_unknown(segment));
+        [any(&|segment| self.is_hot(segment)), doubtful]
     }
 
     /// Whether nothing beneath a level-3 entry of this segment can be hot.
@@ -272,5 +283,38 @@ impl Tally {
             }
         }
         hints
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rates::looks::Look;
+    use tierscope_core::Time;
+
+    /// Looks of which the entry numbers are given.
+    fn looks(sets: &[&[usize]]) -> Looks {
+        let mut looks = Looks::default();
+        for entries in sets {
+            let mut young = Bits::default();
+            entries.iter().for_each(|entry| young[entry / 64] |= 1 << (entry % 64));
+            looks.add(Look { at: Time(0), seconds: 0.1, young });
+        }
+        looks
+    }
+
+    // Tables in which the same few strangers are young in every look: their like is inferred entry by entry. A table
+    // whose entries are young by chance has nothing to tell apart.
+    #[test]
+    fn a_table_that_is_alike_is_not_taken_apart_for_the_others() {
+        let mut tally = Tally::default();
+        let few = looks(&[&[10, 100, 200, 300][..]; 8]);
+        (0..200).for_each(|_| tally.note_kinship(&few, 512));
+        assert!(tally.are_apart(&few, 512));
+        let thirds: [Vec<usize>; 3] = std::array::from_fn(|look| {
+            (0..512).filter(|entry| (entry / 3 + entry) % 3 == look).collect()
+        });
+        let alike = looks(&[&thirds[0], &thirds[1], &thirds[2]]);
+        assert!(!tally.are_apart(&alike, 512));
     }
 }

@@ -78,8 +78,8 @@ fn rates_find_hot_gigabytes_in_five_terabytes() {
     }
 }
 
-/// The last window of `rates` where so many of its 40 beats a window come: bytes unknown, bytes that are
-/// false at a confidence of 0.95, and recall.
+/// `rates` where so many of its 40 beats a window come: bytes unknown in the mean of the windows of the first 700 ms;
+/// in the last one bytes that are false at a confidence of 0.95, and recall.
 fn where_beats_are_late(seed: u64, samples: u32) -> (f64, u64, f64) {
     let spec = "contiguous:space=64GiB,hot=1GiB,at=20483MiB,share=0.9,hot_share=0.8,rate=3000000";
     let late = Some(Duration::from_millis(200) / samples);
@@ -91,24 +91,25 @@ fn where_beats_are_late(seed: u64, samples: u32) -> (f64, u64, f64) {
     profile(&mut machine, &mut *instrument, &course, &mut kept).expect("the instrument runs");
     let last = kept.snapshots.last().expect("there are windows");
     let truth = machine.hot_at(Time(last.end.0 - 1));
-    let (mut unknown, mut wrong) = (0, 0);
-    for region in &last.regions {
+    let mut wrong = 0;
+    for region in last.regions.iter().filter(|region| !region.is_unknown()) {
         let here: RangeSet = [region.range].into_iter().collect();
         let hot = truth.intersect(&here).bytes();
-        if region.is_unknown() {
-            unknown += region.range.bytes();
-        } else if region.confidence >= 0.95 {
+        if region.confidence >= 0.95 {
             wrong += if region.is_hot(HOT_FREQUENCY) { here.bytes() - hot } else { hot };
         }
     }
-    let all: u64 = last.regions.iter().map(|region| region.range.bytes()).sum();
+    let first = || kept.snapshots.iter().filter(|snapshot| snapshot.end.0 < 700_000_000);
+    let regions = || first().flat_map(|snapshot| &snapshot.regions);
+    let all: u64 = regions().map(|region| region.range.bytes()).sum();
+    let unknown = regions().filter(|region| region.is_unknown());
+    let unknown: u64 = unknown.map(|region| region.range.bytes()).sum();
     (unknown as f64 / all as f64, wrong, accuracy(&machine, &kept).1)
 }
 
 // A busy machine: of 40 samples 1 to 6 arrive. What is lost is knowledge, not truth.
 #[test]
 fn late_looks_make_more_unknown_and_nothing_false() {
-    let mut grown = 0.0;
     for seed in 1..=3 {
         let figures =
             [40, 6, 3, 2, 1].map(|samples| (samples, where_beats_are_late(seed, samples)));
@@ -122,7 +123,25 @@ fn late_looks_make_more_unknown_and_nothing_false() {
         for (samples, (_, wrong, _)) in figures {
             assert!(wrong < 256 << 20, "seed {seed}, {samples} of 40 samples");
         }
-        grown += figures[4].1.0 - figures[0].1.0;
+        assert!(figures[4].1.0 > figures[0].1.0, "seed {seed}: less is unknown at first");
     }
-    assert!(grown > 0.0, "{grown}");
+}
+
+// As in an emulated machine: looks cost thirty times more, so that few soon ones fit in a beat, and a few pages of
+// the program itself are far hotter than the hot set. What the looks cost must not put off the next ones.
+#[test]
+fn rates_stay_awake_where_looks_are_dear() {
+    for seed in 1..=3 {
+        let mut config = Config { seed, ..config() };
+        let costs = &mut config.costs.access_bits;
+        (costs.call_ns, costs.probe_ns, costs.entry_ns) = (30_000, 10_000, 300);
+        let mut machine =
+            machine(config, "contiguous:space=256GiB,hot=10GiB,at=102737MiB,rate=2500000");
+        let common = Common { seed: Some(seed), cpu: Some(0.4), ..common() };
+        let mut rates = registry::make("rates", None, &common).unwrap();
+        let kept = run(&mut machine, &mut *rates, 10.0);
+        let (precision, recall) = accuracy(&machine, &kept);
+        println!("seed {seed}: {precision:.3} {recall:.3}");
+        assert!(precision >= 0.9 && recall >= 0.9, "seed {seed}: {precision} {recall}");
+    }
 }
