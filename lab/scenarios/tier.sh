@@ -38,12 +38,65 @@ start() {
         sleep 0.1
     done
 }
+# The kernel's DAMON on physical memory, a kdamond for each node: what it finds cold on node 0 goes to node 1, what it
+# finds accessed on node 1 comes back; as SK hynix's HMSDK has them set up, within the bytes a second of all others.
+damon=/sys/kernel/mm/damon/admin/kdamonds
+regions_of() {
+    block=$((0x$(cat /sys/devices/system/memory/block_size_bytes)))
+    for memory in /sys/devices/system/node/node$1/memory[0-9]*; do
+        at=$((0x$(cat "$memory/phys_index") * block))
+        echo $at $((at + block))
+    done | sort -n | awk '$1 == end { end = $2; next } end { print start, end } { start = $1; end = $2 } END { print start, end }'
+}
+watch_node() {
+    context=$damon/$1/contexts/0
+    echo 1 >$damon/$1/contexts/nr_contexts
+    echo paddr >$context/operations
+    echo 100000 >$context/monitoring_attrs/intervals/sample_us
+    echo 2000000 >$context/monitoring_attrs/intervals/aggr_us
+    echo 1 >$context/targets/nr_targets
+    regions_of "$1" >/tmp/regions
+    echo "$(wc -l </tmp/regions)" >$context/targets/0/regions/nr_regions
+    number=0
+    while read -r start end; do
+        echo "$start" >$context/targets/0/regions/$number/start
+        echo "$end" >$context/targets/0/regions/$number/end
+        number=$((number + 1))
+    done </tmp/regions
+    echo 1 >$context/schemes/nr_schemes
+    scheme=$context/schemes/0
+    echo "$2" >$scheme/action
+    echo $((1 - $1)) >$scheme/target_nid
+    echo 18446744073709551615 >$scheme/access_pattern/sz/max
+    echo "$3" >$scheme/access_pattern/nr_accesses/min
+    echo "$4" >$scheme/access_pattern/nr_accesses/max
+    echo "$5" >$scheme/access_pattern/age/min
+    echo 4294967295 >$scheme/access_pattern/age/max
+    echo 67108864 >$scheme/quotas/bytes
+    echo 1000 >$scheme/quotas/reset_interval_ms
+    echo on >$damon/$1/state
+}
+# Cold: not accessed for 15 windows of 2 s. Hot: accessed in a twentieth of the samples, as often as one of them.
+start_damon() {
+    echo 2 >$damon/nr_kdamonds
+    watch_node 0 migrate_cold 0 0 15
+    watch_node 1 migrate_hot 1 20 0
+}
+stop_damon() {
+    for node in 0 1; do
+        echo update_schemes_stats >$damon/$node/state
+        echo off >$damon/$node/state
+    done
+    echo "promoted $(cat $damon/1/contexts/0/schemes/0/stats/sz_applied)" >"$1/damon.txt"
+    echo "demoted $(cat $damon/0/contexts/0/schemes/0/stats/sz_applied)" >>"$1/damon.txt"
+    echo 0 >$damon/nr_kdamonds
+}
 # Reads from the hot set that begins at $1, for the time of a phase, and tells how it went in $2.
 phase() {
     redis-load watch $data --hot-begin "$1" --places /tmp/places --pid $pid --seconds "$seconds" >"$2-nodes.txt" &
     watch=$!
     redis-load load $data --hot-begin "$1" --filled-hot-begin "$first" --server /tmp/server --dialect $dialect --command $read \
-        --hot-operations "$hot_operations" --every 1 --seconds "$seconds" >"$2.json"
+        ${mix:---hot-operations $hot_operations} --every 1 --seconds "$seconds" >"$2.json"
     wait $watch || true
 }
 
@@ -60,7 +113,8 @@ for policy in $policies; do
     umount /tmp/node0
     redis-load places $data --dialect $dialect --pid $pid -o /tmp/places
     parts=flush
-    case $policy in hemem* | memtis*) parts="flush tlb" ;; esac
+    [ "$flusher" = on ] || parts=
+    case $policy in hemem* | memtis*) parts="$parts tlb" ;; esac
     machine-probe switch $parts >/dev/null
     rm -f /tmp/enough
     machine-probe watch $pid --until /tmp/enough >"$out/watched.txt" &
@@ -70,6 +124,8 @@ for policy in $policies; do
         echo 1 >/sys/kernel/mm/numa/demotion_enabled
         echo 2 >/proc/sys/kernel/numa_balancing
         grep -E 'pgpromote_success|pgdemote_(kswapd|direct)' /proc/vmstat >"$out/vmstat-before.txt"
+    elif [ "$policy" = kernel-damon ]; then
+        start_damon
     else
         kept=
         [ "$record" = false ] || kept="-o /tmp/recording"
@@ -87,6 +143,8 @@ for policy in $policies; do
         echo 0 >/proc/sys/kernel/numa_balancing
         echo 0 >/sys/kernel/mm/numa/demotion_enabled
         grep -E 'pgpromote_success|pgdemote_(kswapd|direct)' /proc/vmstat >"$out/vmstat-after.txt"
+    elif [ "$policy" = kernel-damon ]; then
+        stop_damon "$out"
     else
         # It is told to stop while the server works on, and leaves it as it is.
         kill -TERM $tier

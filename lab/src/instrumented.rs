@@ -50,7 +50,7 @@ pub struct Wanted {
     pub ring_bytes: u64,
     /// The guest reads the rings of TLB misses itself.
     pub guest_rings: bool,
-    /// 2 MiB ranges of each bitmap.
+    /// 2 MiB ranges of each table of touched pages.
     pub slots: u64,
     /// The plugin; none: what was built with this program.
     pub plugin: Option<PathBuf>,
@@ -99,7 +99,7 @@ impl Wanted {
             keep: words(keep.as_ref(), "keep")?,
             ring_bytes: number(&mut table.clone(), "ring_bytes", 64 << 20)?,
             guest_rings: table.get("guest_rings").is_some_and(|on| on.as_bool() == Some(true)),
-            slots: number(&mut table.clone(), "touched_slots", 1 << 16)?,
+            slots: number(&mut table.clone(), "touched_slots", 1 << 13)?,
             plugin: plugin.map(|path| path_of(&path)).transpose()?,
         };
         wanted.switches()?;

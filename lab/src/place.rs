@@ -21,6 +21,7 @@ const CHAPTERS: &[Chapter] = &[
     Chapter { name: "memcached", measure: memcached },
     Chapter { name: "redis in turns", measure: redis_in_turns },
     Chapter { name: "memcached in turns", measure: memcached_in_turns },
+    Chapter { name: "redis ycsb-b in turns", measure: ycsb_b_in_turns },
     Chapter { name: "ten minutes", measure: ten_minutes },
 ];
 
@@ -50,6 +51,13 @@ const TURNS: usize = 5;
 /// Reads of an interval begin a phase or end it; what is compared are the last so many.
 const LATE: usize = 10;
 
+/// YCSB B (zipfian, 95 % reads, 5 % updates) of which a tenth is replaced by a scan over all keys, and no flusher but
+/// the instrument's own: as a user gets it.
+const YCSB_B: [&str; 2] = ["mix=--zipf 0.99 --update-share 0.05 --scan-share 0.1", "flusher=off"];
+/// The policy that is held against the kernel's own there, and these.
+const PLACED: &str = "hot_region:history=10s,hits=40,share=0.3";
+const AGAINST: &[&str] = &["static", "kernel", "kernel-damon", PLACED];
+
 /// Measures the chapters that are not in the file yet; `only`: whose name contains this.
 ///
 /// # Errors
@@ -72,6 +80,52 @@ fn redis_in_turns(desk: &Desk<'_>) -> Result<Vec<Row>> {
 
 fn memcached_in_turns(desk: &Desk<'_>) -> Result<Vec<Row>> {
     in_turns(desk, "memcached")
+}
+
+/// The workload's rate under each, turn by turn: ours must lie above all turns of the kernel's two.
+fn ycsb_b_in_turns(desk: &Desk<'_>) -> Result<Vec<Row>> {
+    let names = AGAINST.repeat(TURNS);
+    let Placed { out, command, .. } = place(desk, "redis", "-ycsb-b", &names, &YCSB_B)?;
+    let read = |turn: &String| Run::read(&out.join(turn));
+    let runs = turns(&names).iter().map(read).collect::<Result<Vec<_>>>()?;
+    Ok(ycsb_rows(&names, &runs, &command))
+}
+
+/// Operations a second of the second phase, when placement has had its time, of each turn; and how far ours lie
+/// above the other's: the least of ours over the most of theirs, and the medians' ratio.
+fn ycsb_rows(names: &[&str], runs: &[Run], command: &str) -> Vec<Row> {
+    let rates = |policy: &str| -> Vec<f64> {
+        let turns = names.iter().zip(runs).filter(|(name, _)| **name == policy);
+        turns.map(|(_, run)| run.second.whole).collect()
+    };
+    let name = |what: &str| format!("redis ycsb-b in turns: {what}");
+    let mut rows = Vec::new();
+    for policy in AGAINST {
+        for (turn, rate) in (1..).zip(rates(policy)) {
+            let what = format!("{policy}: operations a second, turn {turn}");
+            rows.push(row(name(&what), rate, "1/s", Bar::None, command));
+        }
+        let turns = names.iter().zip(runs).filter(|(name, _)| *name == policy);
+        let moved = median(turns.map(|(_, run)| (run.promoted + run.demoted) / f64::from(1 << 20)));
+        let what = format!("{policy}: moved, median of turns");
+        rows.push(row(name(&what), moved.unwrap_or(0.0), "MiB", Bar::None, command));
+    }
+    let ours = rates(PLACED);
+    let least = ours.iter().copied().fold(f64::INFINITY, f64::min);
+    let middle = |rates: &[f64]| median(rates.iter().copied()).unwrap_or(0.0);
+    for other in ["static", "kernel", "kernel-damon"] {
+        let theirs = rates(other);
+        let most = theirs.iter().copied().fold(0.0, f64::max);
+        let bar = if other == "static" { Bar::None } else { Bar::Least(1.0) };
+        let what = format!("{PLACED}: median over {other}'s");
+        rows.push(row(name(&what), middle(&ours) / middle(&theirs), "ratio", Bar::None, command));
+        let what = format!("{PLACED}: its slowest turn over {other}'s fastest");
+        rows.push(row(name(&what), least / most, "ratio", bar, command));
+    }
+    let checked = runs.iter().map(|run| run.checked).fold(f64::INFINITY, f64::min);
+    let what = "values read back whole in the end of each";
+    rows.push(row(name(what), checked, "values", Bar::Least(1.0), command));
+    rows
 }
 
 /// Bytes a second that are allowed where it matters.
@@ -120,22 +174,31 @@ struct Placed {
     command: String,
 }
 
-fn place(desk: &Desk<'_>, server: &str, kind: &str, policies: &[&str]) -> Result<Placed> {
+fn place(
+    desk: &Desk<'_>,
+    server: &str,
+    kind: &str,
+    policies: &[&str],
+    more: &[&str],
+) -> Result<Placed> {
     let policies = format!("policies={}", policies.join(" "));
     let set = format!("server={server}");
     let mut hot = 0.0;
     let out = boot(desk, "tier", &format!("-{server}{kind}"), |scenario| {
-        [&policies, &set, UNRECORDED].into_iter().try_for_each(|words| scenario.assign(words))?;
+        let words = [&policies, &set, UNRECORDED].into_iter().chain(more.iter().copied());
+        words.into_iter().try_for_each(|words| scenario.assign(words))?;
         hot = hot_bytes(scenario)?;
         Ok(())
     })?;
-    let command = format!("{} --set '{policies}' --set {UNRECORDED}", command_of("tier", &set));
+    let more: String = more.iter().map(|words| format!(" --set '{words}'")).collect();
+    let command =
+        format!("{} --set '{policies}' --set {UNRECORDED}{more}", command_of("tier", &set));
     Ok(Placed { out, hot, command })
 }
 
 /// All policies, each once.
 fn measure(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
-    let Placed { out, hot, command } = place(desk, server, "", POLICIES)?;
+    let Placed { out, hot, command } = place(desk, server, "", POLICIES, &[])?;
     let runs: Vec<(&str, Run)> = POLICIES
         .iter()
         .map(|policy| Ok((*policy, Run::read(&out.join(policy))?)))
@@ -155,7 +218,7 @@ fn measure(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
 /// some times, for the speed of an emulated machine drifts by more than placement gains.
 fn in_turns(desk: &Desk<'_>, server: &str) -> Result<Vec<Row>> {
     let names = COMPARED.repeat(TURNS);
-    let Placed { out, hot, command } = place(desk, server, "-in-turns", &names)?;
+    let Placed { out, hot, command } = place(desk, server, "-in-turns", &names, &[])?;
     let read = |turn: &String| Run::read(&out.join(turn));
     let runs = turns(&names).iter().map(read).collect::<Result<Vec<_>>>()?;
     Ok(Turns { server, names: &names, runs: &runs, hot, command: &command }.rows())
@@ -359,7 +422,11 @@ impl Run {
     fn read(dir: &Path) -> Result<Self> {
         let (mut promoted, mut demoted, mut failed, mut cpu) = (0.0, 0.0, 0.0, None);
         let account = dir.join("account.json");
-        if account.exists() {
+        let damon = dir.join("damon.txt");
+        if damon.exists() {
+            promoted = vmstat(&damon, "promoted")?;
+            demoted = vmstat(&damon, "demoted")?;
+        } else if account.exists() {
             let told = json(&account)?;
             if told["account"]["adds_up"] != Value::Bool(true) {
                 return Err(broken(format!("{}: the account does not add up", dir.display())));
@@ -663,6 +730,35 @@ mod tests {
         assert_eq!(told("a second over the kernel's, median of turns, after shift"), (0.75, false));
         assert_eq!(told("static: reads a second, turn 3, after shift"), (5.0, true));
         assert_eq!(told("in the end of each").0, base.checked);
+    }
+
+    // Ours 12 and 16, the kernel's 8 and 10, its DAMON's 14 and 6: its slowest turn over their fastest.
+    #[test]
+    fn ours_is_held_against_the_fastest_turn_of_the_kernel_s() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path());
+        let base = Run::read(dir.path()).unwrap();
+        let names = AGAINST.repeat(2);
+        let runs: Vec<Run> = [7.0, 8.0, 14.0, 12.0, 9.0, 10.0, 6.0, 16.0]
+            .map(|whole| Run { second: Phase { whole, ..base.second }, ..base.clone() })
+            .into();
+        let rows = ycsb_rows(&names, &runs, "x");
+        let told = |what: &str| {
+            let row = rows.iter().find(|row| row.name.ends_with(what)).expect(what);
+            (row.value, row.holds)
+        };
+        assert_eq!(told("its slowest turn over kernel's fastest"), (1.2, true));
+        assert_eq!(told("its slowest turn over kernel-damon's fastest"), (12.0 / 14.0, false));
+        assert_eq!(told("kernel-damon: operations a second, turn 2"), (6.0, true));
+    }
+
+    #[test]
+    fn what_the_kernel_s_damon_moved_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path());
+        file(dir.path(), "damon.txt", "promoted 8192\ndemoted 4096\n");
+        let run = Run::read(dir.path()).unwrap();
+        assert_eq!((run.promoted, run.demoted, run.cpu), (8192.0, 4096.0, None));
     }
 
     #[test]

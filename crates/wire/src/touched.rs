@@ -1,14 +1,14 @@
-//! A table in shared memory of the pages that address spaces touched: who sets bits is one vCPU, who reads and
-//! clears them is another process. What is touched between a read and the next is in the next: nothing is lost.
+//! A table in shared memory of how often address spaces touched their pages: one vCPU counts, another process reads
+//! and clears. What is touched between a read and the next is in the next: nothing is lost.
 //!
 //! Words of 64 bits, little-endian, all accessed atomically:
 //!
 //! ```text
 //!   0  magic   1  slots (2^n)   2  slots in use   3  touches that found no slot   4..8 zero
-//!   8  the slots, ten words each:
+//!   8  the slots, 258 words each:
 //!        0  physical address of the top table | 1; 0 for a free slot
 //!        1  linear address / 2 MiB
-//!        2..10  a bit for each page of 4 KiB
+//!        2..258  touches of each page of 4 KiB, 32 bits each, the first in the lower half
 //! ```
 //!
 //! A slot stays with its range for good.
@@ -18,15 +18,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-const MAGIC: u64 = u64::from_be_bytes(*b"tstouch\x01");
+const MAGIC: u64 = u64::from_be_bytes(*b"tstouch\x02");
 const SLOTS: usize = 1;
 const USED: usize = 2;
 const LOST: usize = 3;
 const HEADER_WORDS: usize = 8;
-const SLOT_WORDS: usize = 10;
-const BITS: usize = 2;
-/// Words of bits in a slot.
-pub const BITMAP_WORDS: usize = 8;
+const SLOT_WORDS: usize = 258;
+const COUNTS: usize = 2;
 const VALID: u64 = 1;
 /// Slots that are tried.
 const PROBES: usize = 64;
@@ -43,7 +41,7 @@ fn broken(cause: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Data, "cannot use the table of touched pages").cause(cause)
 }
 
-/// The side that sets bits.
+/// The side that counts.
 #[derive(Debug)]
 pub struct Marker<'a> {
     region: &'a [AtomicU64],
@@ -68,7 +66,7 @@ impl<'a> Marker<'a> {
         Ok(Self { region, mask: slots - 1, last: (u64::MAX, 0, NOWHERE) })
     }
 
-    /// Marks the page of a linear address in the address space whose top table lies at `root`.
+    /// Counts a touch of the page of a linear address in the address space whose top table lies at `root`.
     #[inline(always)]
     pub fn mark(&mut self, root: u64, linear: u64) {
         let range = linear >> 21;
@@ -81,10 +79,7 @@ impl<'a> Marker<'a> {
             return;
         }
         let page = (linear >> 12 & 511) as usize;
-        let (word, bit) = (&self.region[slot + BITS + page / 64], 1 << (page % 64));
-        if word.load(Relaxed) & bit == 0 {
-            word.fetch_or(bit, Relaxed);
-        }
+        self.region[slot + COUNTS + page / 2].fetch_add(1 << (32 * (page % 2)), Relaxed);
     }
 
     #[cold]
@@ -113,22 +108,22 @@ impl<'a> Marker<'a> {
     }
 }
 
-/// The pages of 2 MiB that an address space touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How often an address space touched the pages of 2 MiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touched {
     /// Physical address of its top table.
     pub root: u64,
     /// First byte, a multiple of 2 MiB, sign-extended as addresses are.
     pub linear: u64,
-    /// A bit for each page of 4 KiB.
-    pub pages: [u64; BITMAP_WORDS],
+    /// Touches of each page of 4 KiB.
+    pub counts: Vec<u32>,
 }
 
 impl Touched {
-    /// Linear addresses of the pages.
-    pub fn addresses(&self) -> impl Iterator<Item = u64> + '_ {
-        let is_set = |page: &u64| self.pages[*page as usize / 64] >> (page % 64) & 1 == 1;
-        (0..512).filter(is_set).map(|page| self.linear + page * 4096)
+    /// Linear addresses of the pages that were touched, and how often.
+    pub fn pages(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let page = |(number, count): (u64, &u32)| (self.linear + number * 4096, *count);
+        (0..).zip(&self.counts).map(page).filter(|(_, count)| *count > 0)
     }
 }
 
@@ -156,7 +151,7 @@ impl<'a> Touches<'a> {
         Ok(Self { region, slots: slots as usize })
     }
 
-    /// Takes what was touched since the last time, in no order; the bits are clear afterwards.
+    /// Takes what was touched since the last time, in no order; the counts are 0 afterwards.
     pub fn take(&self, mut each: impl FnMut(Touched)) {
         for number in 0..self.slots {
             let slot = &self.region[HEADER_WORDS + number * SLOT_WORDS..][..SLOT_WORDS];
@@ -164,10 +159,16 @@ impl<'a> Touches<'a> {
             if key == 0 {
                 continue;
             }
-            let pages = std::array::from_fn(|n| slot[BITS + n].swap(0, Relaxed));
-            if pages != [0; BITMAP_WORDS] {
+            let take = |word: &AtomicU64| match word.load(Relaxed) {
+                0 => 0,
+                _ => word.swap(0, Relaxed),
+            };
+            let words = slot[COUNTS..].iter().map(take);
+            let counts: Vec<u32> =
+                words.flat_map(|word| [word as u32, (word >> 32) as u32]).collect();
+            if counts.iter().any(|count| *count > 0) {
                 let linear = slot[1].load(Relaxed) << 21;
-                each(Touched { root: key & !VALID, linear, pages });
+                each(Touched { root: key & !VALID, linear, counts });
             }
         }
     }
@@ -182,15 +183,15 @@ impl<'a> Touches<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
 
     fn region(slots: u64) -> Vec<AtomicU64> {
         (0..bytes_for(slots) / 8).map(|_| AtomicU64::new(9)).collect()
     }
 
-    fn taken(touches: &Touches) -> BTreeSet<(u64, u64)> {
-        let mut all = BTreeSet::new();
-        touches.take(|each| all.extend(each.addresses().map(|address| (each.root, address))));
+    fn taken(touches: &Touches) -> BTreeMap<(u64, u64), u32> {
+        let mut all = BTreeMap::new();
+        touches.take(|each| all.extend(each.pages().map(|(at, count)| ((each.root, at), count))));
         all
     }
 
@@ -206,11 +207,15 @@ mod tests {
         let last_page = !0xfff;
         assert_eq!(
             taken(&touches),
-            BTreeSet::from([(0x5000, 0x20_1000), (0x6000, 0x20_1000), (0x5000, last_page)])
+            BTreeMap::from([
+                ((0x5000, 0x20_1000), 2),
+                ((0x6000, 0x20_1000), 1),
+                ((0x5000, last_page), 1)
+            ])
         );
-        assert_eq!(taken(&touches), BTreeSet::new());
+        assert_eq!(taken(&touches), BTreeMap::new());
         marker.mark(0x6000, 0x20_1000);
-        assert_eq!(taken(&touches), BTreeSet::from([(0x6000, 0x20_1000)]));
+        assert_eq!(taken(&touches), BTreeMap::from([((0x6000, 0x20_1000), 1)]));
         assert_eq!(touches.lost(), 0);
     }
 
@@ -234,16 +239,16 @@ mod tests {
     }
 
     proptest::proptest! {
-        // A naive set of pages is the oracle; a quarter of the touches is followed by a look.
+        // A naive map of counts is the oracle; a quarter of the touches is followed by a look.
         #[test]
-        fn equals_a_set(touches in proptest::collection::vec((0u64..3, 0u64..2000, 0u8..4), 1..200)) {
+        fn equals_a_map(touches in proptest::collection::vec((0u64..3, 0u64..2000, 0u8..4), 1..200)) {
             let region = region(64);
             let mut marker = Marker::create(&region).unwrap();
             let reader = Touches::attach(&region).unwrap();
-            let mut expected = BTreeSet::new();
+            let mut expected = BTreeMap::new();
             for (root, page, look) in touches {
                 marker.mark(root << 12, page << 12);
-                expected.insert((root << 12, page << 12));
+                *expected.entry((root << 12, page << 12)).or_insert(0) += 1;
                 if look == 0 {
                     proptest::prop_assert_eq!(taken(&reader), std::mem::take(&mut expected));
                 }

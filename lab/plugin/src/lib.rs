@@ -2,7 +2,7 @@
 //!
 //! It sees every access of the guest and makes of it what real machines make: hits and misses of a last-level
 //! cache, the latency and the bandwidth of the node that a miss falls on, TLB misses with the entry that answered
-//! them, counters of a telemetry device, a bitmap of the pages that each address space touched, a raw trace. Each
+//! them, counters of a telemetry device, counts of how often each address space touched its pages, a raw trace. Each
 //! part is switched by name in one file ([`options::Options`]); what is off costs nothing, since the code of an
 //! access is made for the parts that are on ([`vcpu`]).
 //!

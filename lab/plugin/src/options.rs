@@ -30,7 +30,7 @@ pub enum Part {
     Tlb,
     /// A ring of all accesses.
     Raw,
-    /// The bitmap of pages that each address space touched.
+    /// How often each address space touched its pages.
     Touched,
     /// Flushes the emulated TLBs on time, so that ACCESSED bits are set anew.
     Flush,
@@ -121,7 +121,7 @@ pub struct Options {
     /// Microseconds from flush to flush.
     #[serde(default = "default_flush_us")]
     pub flush_us: u32,
-    /// 2 MiB ranges that each vCPU's bitmap of touched pages has room for.
+    /// 2 MiB ranges that each vCPU's table of touched pages has room for.
     #[serde(default = "default_slots")]
     pub touched_slots: u64,
     /// vCPUs, or threads of a program, at most.
@@ -136,7 +136,7 @@ pub struct Options {
     /// Functions beside the usual ones whose callers are said to ask for memory.
     #[serde(default)]
     pub wrappers: Vec<String>,
-    /// Only accesses of programs, not of the kernel, go into rings, bitmaps and the model of TLBs.
+    /// Only accesses of programs, not of the kernel, go into rings, counts and the model of TLBs.
     #[serde(default)]
     pub programs_only: bool,
 }
@@ -154,7 +154,7 @@ fn default_flush_us() -> u32 {
 }
 
 fn default_slots() -> u64 {
-    1 << 16
+    1 << 13
 }
 
 fn default_cpus() -> u32 {

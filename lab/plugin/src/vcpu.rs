@@ -142,7 +142,7 @@ pub struct Vcpu {
     pub raw: Option<Ring<RawAccess>>,
     /// Its ring of TLB misses.
     pub misses: Option<Ring<TlbMiss>>,
-    /// Its bitmap.
+    /// Its counts of touched pages.
     pub marker: Option<Marker<'static>>,
     /// CR3 and CR4, once proven.
     pub registers: Option<Registers>,

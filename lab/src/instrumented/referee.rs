@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tierscope_core::{Level, Range, RangeSet, SpaceId};
+use tierscope_core::Level;
 use tierscope_hw::entry::{FRAME_MASK, HUGE, PRESENT};
 use tierscope_hw::entry_address;
 use tierscope_wire::Shared;
@@ -53,7 +53,7 @@ pub struct Run {
 /// What an address space touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Touched {
-    /// Ranges of linear addresses by the physical address of the top table.
+    /// Linear addresses of pages and how often each was touched, ascending, by the physical address of the top table.
     pub spaces: BTreeMap<u64, Vec<(u64, u64)>>,
     /// Touches that found no room: with any, what is missing may have been touched all the same.
     pub lost: u64,
@@ -146,7 +146,7 @@ pub fn answer(files: &Files, out: &Path) -> Result<()> {
 /// # Errors
 /// A table cannot be read, or the file not be written.
 pub fn keep_touched(files: &Files, out: &Path) -> Result<()> {
-    let (mut sets, mut lost) = (BTreeMap::<u64, Vec<Range>>::new(), 0);
+    let (mut counts, mut lost) = (BTreeMap::<u64, BTreeMap<u64, u64>>::new(), 0);
     for cpu in 0..files.cpus() {
         let path = files.path(&format!("touched-{cpu}"));
         let broken =
@@ -154,18 +154,35 @@ pub fn keep_touched(files: &Files, out: &Path) -> Result<()> {
         let shared = Shared::open(&path, 0).at(path.display())?;
         let touches = Touches::attach(shared.words().map_err(broken)?).map_err(broken)?;
         touches.take(|each| {
-            let page =
-                |address| Range::new(SpaceId(0), address, address + Level::PTE.entry_bytes());
-            sets.entry(each.root).or_default().extend(each.addresses().map(page));
+            let space = counts.entry(each.root).or_default();
+            each.pages().for_each(|(at, count)| *space.entry(at).or_default() += u64::from(count));
         });
         lost += touches.lost();
     }
-    let merged = |ranges: Vec<Range>| {
-        let set: RangeSet = ranges.into_iter().collect();
-        set.as_slice().iter().map(|range| (range.start, range.end)).collect()
-    };
-    let spaces = sets.into_iter().map(|(root, ranges)| (root, merged(ranges))).collect();
+    let spaces = counts.into_iter().map(|(root, pages)| (root, pages.into_iter().collect()));
+    let spaces = spaces.collect();
     keep(&out.join(TOUCHED), &Touched { spaces, lost })
+}
+
+/// Pages of the address space that `root.json` names, and how often each was touched, from what a run left in `out`.
+///
+/// # Errors
+/// A file is missing or foreign, or touches were lost.
+pub(crate) fn touched(out: &Path) -> Result<Vec<(u64, u64)>> {
+    let read = |name: &str| {
+        let path = out.join(name);
+        fs::read_to_string(&path).at(path.display())
+    };
+    let broken = |cause: String| Error::new(Kind::Job, TOUCHED, cause);
+    let root: serde_json::Value =
+        serde_json::from_str(&read("root.json")?).map_err(|e| broken(e.to_string()))?;
+    let root = root["root"].as_u64().ok_or_else(|| broken("root.json names no root".into()))?;
+    let mut all: Touched =
+        serde_json::from_str(&read(TOUCHED)?).map_err(|e| broken(e.to_string()))?;
+    if all.lost > 0 {
+        return Err(broken(format!("{} touches found no room in the table", all.lost)));
+    }
+    all.spaces.remove(&root).ok_or_else(|| broken(format!("nothing was touched by {root:#x}")))
 }
 
 /// Writes a file that whoever waits for it finds whole.

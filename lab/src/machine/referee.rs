@@ -1,10 +1,9 @@
 //! All instruments against the referee: what they call hot, and what the target's pages were seen to be from outside.
 
-use std::fs;
 use std::path::Path;
 
 use tierscope_core::metrics::Accuracy;
-use tierscope_core::{Range, RangeSet, SpaceId};
+use tierscope_core::{PAGE_SIZE, Range, RangeSet, SpaceId};
 use tierscope_workloads::truth_dir::TruthDir;
 
 use super::bench::{boot, command_of};
@@ -12,8 +11,8 @@ use super::{broken, json};
 use crate::accuracy;
 use crate::bench::{Bar, Row, row};
 use crate::chapters::{Desk, number};
-use crate::error::{Context, Result};
-use crate::instrumented::referee::{TOUCHED, Touched};
+use crate::error::Result;
+use crate::instrumented::referee;
 
 /// Hot sets: what the rows call them, and the workload.
 const HOT_SETS: [(&str, &str); 2] = [
@@ -87,21 +86,10 @@ fn rows_of(hot_set: &str, out: &Path, command: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What the toucher's address space touched while somebody looked.
+/// What the toucher's address space touched while instruments looked.
 fn touched(out: &Path) -> Result<RangeSet> {
-    let root = number(&json(&out.join("root.json"))?, "/root")? as u64;
-    let path = out.join(TOUCHED);
-    let text = fs::read_to_string(&path).at(path.display())?;
-    let all: Touched = serde_json::from_str(&text).map_err(broken)?;
-    if all.lost > 0 {
-        return Err(broken(format!(
-            "{} touches found no room in the table of touched pages",
-            all.lost
-        )));
-    }
-    let ranges = all.spaces.get(&root);
-    let ranges = ranges.ok_or_else(|| broken(format!("nothing was touched by {root:#x}")))?;
-    Ok(ranges.iter().map(|(start, end)| Range::new(SpaceId(0), *start, *end)).collect())
+    let page = |(at, _): (u64, u64)| Range::new(SpaceId(0), at, at + PAGE_SIZE);
+    Ok(referee::touched(out)?.into_iter().map(page).collect())
 }
 
 /// The memory of the toucher's workload, and the hot set that it says it had.

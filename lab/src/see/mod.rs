@@ -3,18 +3,20 @@
 //! A case is one boot of the scenario `see`: one toucher, whose hot set is known, and one
 //! instrument after the other. Rows are kept by case and instrument: what is in target/bench/see.json
 //! is not measured again. Comparisons and charts lie in target/bench/see/CASE. Simulated scenarios
-//! come first, and are named `noise …` and `resident …`.
+//! come first, and are named `noise …` and `resident …`; real servers last, named `served …`.
 
 mod case;
 mod figures;
 mod rows;
 mod scenarios;
+mod served;
 mod simulated;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::bench::{self, Row, Table};
+use crate::chapters::Desk;
 use crate::error::{Context, Error, Kind, Result};
 use crate::fetch;
 use crate::kernels::{Kernel, Matrix};
@@ -57,9 +59,11 @@ pub fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
     let mut failed = Vec::new();
     let chosen: Vec<&Case> = CASES.iter().filter(|case| case.is_chosen(&choice.only)).collect();
     let simulated = simulated::chosen(&choice.only);
-    if chosen.is_empty() && simulated.is_empty() {
+    let served = served::SERVED.iter().filter(|(name, _)| name.contains(&choice.only));
+    let served: Vec<_> = served.collect();
+    if chosen.is_empty() && simulated.is_empty() && served.is_empty() {
         let mut names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-        names.extend(["noise", "resident"]);
+        names.extend(["noise", "resident", "served"]);
         return Err(Error::new(Kind::Usage, format!("--only {}", choice.only), "no such case")
             .remedy(format!("one of: {}", names.join(", "))));
     }
@@ -70,6 +74,13 @@ pub fn bench(matrix: &Matrix, choice: &Choice) -> Result<()> {
         if let Err(error) = measure(case, matrix, choice, &mut table, &path) {
             eprintln!("lab: {error}");
             failed.push(case.name.to_owned());
+        }
+    }
+    for (name, server) in served {
+        let desk = Desk { matrix, work: &results(&path) };
+        if let Err(error) = served::bench(name, server, &desk, &mut table, &path) {
+            eprintln!("lab: {error}");
+            failed.push((*name).to_owned());
         }
     }
     match failed.as_slice() {
