@@ -5,10 +5,10 @@
 //!
 //! ```text
 //!   0  magic   1  slots (2^n)   2  slots in use   3  touches that found no slot   4..8 zero
-//!   8  the slots, 258 words each:
+//!   8  the slots, 514 words each:
 //!        0  physical address of the top table | 1; 0 for a free slot
 //!        1  linear address / 2 MiB
-//!        2..258  touches of each page of 4 KiB, 32 bits each, the first in the lower half
+//!        2..514  touches of each page of 4 KiB
 //! ```
 //!
 //! A slot stays with its range for good.
@@ -18,12 +18,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use tierscope_core::{Error, ErrorKind, Result};
 
-const MAGIC: u64 = u64::from_be_bytes(*b"tstouch\x02");
+const MAGIC: u64 = u64::from_be_bytes(*b"tstouch\x03");
 const SLOTS: usize = 1;
 const USED: usize = 2;
 const LOST: usize = 3;
 const HEADER_WORDS: usize = 8;
-const SLOT_WORDS: usize = 258;
+const SLOT_WORDS: usize = 514;
 const COUNTS: usize = 2;
 const VALID: u64 = 1;
 /// Slots that are tried.
@@ -79,7 +79,7 @@ impl<'a> Marker<'a> {
             return;
         }
         let page = (linear >> 12 & 511) as usize;
-        self.region[slot + COUNTS + page / 2].fetch_add(1 << (32 * (page % 2)), Relaxed);
+        self.region[slot + COUNTS + page].fetch_add(1, Relaxed);
     }
 
     #[cold]
@@ -116,13 +116,13 @@ pub struct Touched {
     /// First byte, a multiple of 2 MiB, sign-extended as addresses are.
     pub linear: u64,
     /// Touches of each page of 4 KiB.
-    pub counts: Vec<u32>,
+    pub counts: Vec<u64>,
 }
 
 impl Touched {
     /// Linear addresses of the pages that were touched, and how often.
-    pub fn pages(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        let page = |(number, count): (u64, &u32)| (self.linear + number * 4096, *count);
+    pub fn pages(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let page = |(number, count): (u64, &u64)| (self.linear + number * 4096, *count);
         (0..).zip(&self.counts).map(page).filter(|(_, count)| *count > 0)
     }
 }
@@ -163,9 +163,7 @@ impl<'a> Touches<'a> {
                 0 => 0,
                 _ => word.swap(0, Relaxed),
             };
-            let words = slot[COUNTS..].iter().map(take);
-            let counts: Vec<u32> =
-                words.flat_map(|word| [word as u32, (word >> 32) as u32]).collect();
+            let counts: Vec<u64> = slot[COUNTS..].iter().map(take).collect();
             if counts.iter().any(|count| *count > 0) {
                 let linear = slot[1].load(Relaxed) << 21;
                 each(Touched { root: key & !VALID, linear, counts });
@@ -189,7 +187,7 @@ mod tests {
         (0..bytes_for(slots) / 8).map(|_| AtomicU64::new(9)).collect()
     }
 
-    fn taken(touches: &Touches) -> BTreeMap<(u64, u64), u32> {
+    fn taken(touches: &Touches) -> BTreeMap<(u64, u64), u64> {
         let mut all = BTreeMap::new();
         touches.take(|each| all.extend(each.pages().map(|(at, count)| ((each.root, at), count))));
         all
@@ -231,11 +229,12 @@ mod tests {
 
     #[test]
     fn other_memory_is_refused() {
-        let zeros: Vec<AtomicU64> = (0..40).map(|_| AtomicU64::new(0)).collect();
-        assert!(Touches::attach(&zeros).unwrap_err().to_string().contains("there is none"));
-        Marker::create(&zeros).unwrap();
-        assert!(Touches::attach(&zeros[..20]).unwrap_err().to_string().contains("2 slots"));
-        assert!(Marker::create(&zeros[..9]).is_err());
+        let other = region(2);
+        assert!(Touches::attach(&other).unwrap_err().to_string().contains("there is none"));
+        Marker::create(&other).unwrap();
+        let cut = &other[..other.len() - 1];
+        assert!(Touches::attach(cut).unwrap_err().to_string().contains("2 slots"));
+        assert!(Marker::create(&other[..HEADER_WORDS + 1]).is_err());
     }
 
     proptest::proptest! {

@@ -155,7 +155,7 @@ pub fn keep_touched(files: &Files, out: &Path) -> Result<()> {
         let touches = Touches::attach(shared.words().map_err(broken)?).map_err(broken)?;
         touches.take(|each| {
             let space = counts.entry(each.root).or_default();
-            each.pages().for_each(|(at, count)| *space.entry(at).or_default() += u64::from(count));
+            each.pages().for_each(|(at, count)| *space.entry(at).or_default() += count);
         });
         lost += touches.lost();
     }
