@@ -21,7 +21,7 @@ use std::ops::Range;
 use tierscope_core::Time;
 
 use super::curve::{dot, exponentiate, normalise, running_sums, total};
-use super::grid::{CELLS, Curve, Law, law};
+use super::grid::{CELLS, Curve, Law, PER_DECADE, law};
 use super::looks::{Look, Looks, WORDS, mask};
 
 /// What going through the entries of a table costs where they are inferred apart, in nodes.
@@ -67,18 +67,38 @@ pub(super) struct Prior {
 /// Probability by which the rates drawn differ from one edition to the next.
 const REVISED: f32 = 0.2;
 
-/// Likelihood of the highest rate, from which on there is no upper bound.
+/// Likelihood of the highest rate from which on looks set no upper bound, and of the rates among which they cannot
+/// choose.
 const UNBOUNDED: f32 = 0.5;
 
-/// Low rates are likelier than high ones: a tenth of the probability per three decades.
-fn fewer(cell: usize) -> f32 {
-    10f32.powf(-(cell as f32) / 24.0)
+/// Entries that are added for each whose looks set no upper bound.
+const ADDED: f32 = 0.05;
+
+/// The first of the cells among which looks cannot choose, as each of them came too late for such rates; all cells
+/// are before it where the looks set an upper bound.
+fn open_from(likelihood: &Curve) -> usize {
+    if likelihood[CELLS - 1] <= UNBOUNDED {
+        return CELLS;
+    }
+    likelihood.iter().rposition(|cell| *cell <= UNBOUNDED).map_or(0, |last| last + 1)
+}
+
+/// Adds entries to cells by Pareto's law with exponent 1: of those that are busier than a rate a tenth is ten times as
+/// busy.
+fn pareto(cells: &mut [f32], entries: f32) {
+    let step = 10f32.powf(-1.0 / PER_DECADE);
+    let mut part = entries * (1.0 - step);
+    for cell in cells {
+        *cell += part;
+        part *= step;
+    }
 }
 
 impl Default for Prior {
-    /// Weighs as much as a table.
+    /// Low rates are likelier than high ones: a tenth of the probability per three decades. Weighs as
+    /// much as a table.
     fn default() -> Self {
-        let mut rates: Curve = std::array::from_fn(fewer);
+        let mut rates: Curve = std::array::from_fn(|cell| 10f32.powf(-(cell as f32) / 24.0));
         normalise(&mut rates);
         let entries = rates.map(|cell| 512.0 * cell);
         let left = entries.map(|cell| FIRST_LEAVE * cell);
@@ -110,25 +130,29 @@ impl Prior {
     }
 
     /// Takes in likelihoods of entries drawn at random, each with its weight: a few steps of expectation
-    /// maximisation (Dempster, Laird, Rubin, 1977) towards the distribution that explains them best. An entry
-    /// of which no look says how busy it is at most counts as little busier than it must be: the likeliest
-    /// distribution would take it for one of the busiest that are known.
-    pub(super) fn fit(&mut self, entries: &mut [(Curve, f32)], steps: usize) {
+    /// maximisation (Dempster, Laird, Rubin, 1977) towards the distribution that explains them best. That alone would
+    /// take entries whose looks set no upper bound for some of the busiest that are known, however few and far away
+    /// these are: some entries by [`pareto`] are added for them.
+    pub(super) fn fit(&mut self, entries: &[(Curve, f32)], steps: usize) {
         if entries.is_empty() {
             return;
         }
-        for (likelihood, _) in entries.iter_mut().filter(|entry| entry.0[CELLS - 1] > UNBOUNDED) {
-            (0..CELLS).for_each(|cell| likelihood[cell] *= fewer(cell));
+        let mut added = FIRST_RATES;
+        for (likelihood, weight) in entries {
+            let scale = ADDED * weight / dot(&self.rates, likelihood).max(1e-30);
+            let from = open_from(likelihood);
+            let each = |cell: usize| self.rates[cell] * likelihood[cell];
+            pareto(&mut added[from..], (from..CELLS).map(each).sum::<f32>() * scale);
         }
         for _ in 0..steps {
-            let mut sums = FIRST_RATES.map(|_| 0.0);
-            for (likelihood, weight) in &*entries {
+            let mut sums = added;
+            for (likelihood, weight) in entries {
                 let scale = weight / dot(&self.rates, likelihood).max(1e-30);
                 for cell in 0..CELLS {
                     sums[cell] += self.rates[cell] * likelihood[cell] * scale;
                 }
             }
-            let count: f32 = entries.iter().map(|entry| entry.1).sum();
+            let count = total(&sums);
             self.rates = std::array::from_fn(|cell| (sums[cell] / count).max(FLOOR));
             normalise(&mut self.rates);
         }
@@ -451,17 +475,23 @@ const NUMBERS: Curve = {
     numbers
 };
 
-/// The cells below and above which each of two tails lies; cell i reaches from i - 1/2 to i + 1/2. Without
+/// The cells below and above which each of two tails lies. Rates lie between cells as well: the density is a line from
+/// the middle of each cell to that of the next, so that a rate half-way is covered where one cell has all of it. Without
 /// branches, which would be foreseen badly.
 fn quantiles(marginal: &Curve, tails: [f32; 2]) -> [[f32; 2]; 2] {
     let sums = running_sums(marginal);
+    let all = sums[CELLS - 1];
+    let mut middles = sums;
+    (0..CELLS).for_each(|cell| middles[cell] -= marginal[cell] / 2.0);
     let at = |sum: f32| {
-        let cell = sums.iter().map(|upto| i32::from(*upto < sum)).sum::<i32>() as usize;
-        let cell = cell.min(CELLS - 1);
-        let into = (sum - (sums[cell] - marginal[cell])) / marginal[cell].max(1e-30);
-        cell as f32 - 0.5 + into.clamp(0.0, 1.0)
+        let after = middles.iter().map(|upto| i32::from(*upto < sum)).sum::<i32>() as usize;
+        let (after, before) = (after.min(CELLS - 1), after.saturating_sub(1));
+        let (from, to) = (marginal[before], marginal[after]);
+        let part = (sum - middles[before]).max(0.0);
+        let root = (from * from + 2.0 * (to - from) * part).max(0.0).sqrt();
+        before as f32 + (2.0 * part / (from + root).max(1e-30)).min(1.0)
     };
-    tails.map(|tail| [at(tail * sums[CELLS - 1]), at((1.0 - tail) * sums[CELLS - 1])])
+    tails.map(|tail| [at(tail * all), at((1.0 - tail) * all)])
 }
 
 /// What is the same of all entries of a table: the law of each look, and how much of the rates is drawn
@@ -601,9 +631,24 @@ mod tests {
         let mut entries = vec![(from(at(10.0)), 1.0); 100];
         entries.push((near(cell_of(1e5)), 1.0));
         let mut prior = Prior::default();
-        (0..10).for_each(|_| prior.fit(&mut entries.clone(), 15));
+        (0..10).for_each(|_| prior.fit(&entries, 15));
         let busy: f32 = prior.rates()[at(1e4)..].iter().sum();
-        assert!((busy - 1.0 / 101.0).abs() < 0.01, "{busy}");
+        // One is known to be, five are added for the others.
+        assert!((0.01..0.2).contains(&busy), "{busy}");
+    }
+
+    // Where one cell has nearly all of the probability, the truth may lie half-way to the next.
+    #[test]
+    fn a_rate_between_two_cells_is_within_the_interval() {
+        let mut marginal = [1e-9; CELLS];
+        marginal[16] = 1.0;
+        let segment = Segment::of(0..1, &marginal);
+        assert!((segment.low - 15.316).abs() < 1e-3, "{segment:?}");
+        assert!((segment.high - 16.684).abs() < 1e-3, "{segment:?}");
+        marginal[17] = 1.0;
+        let [core, _] = Segment::of(0..1, &marginal).core;
+        // A fifth of two cells: 0.4, of which half a cell's rising half is 0.5.
+        assert!((core - (15.0 + 0.8f32.sqrt())).abs() < 1e-3, "{core}");
     }
 
     fn node(at: usize, peak: f32) -> Node {

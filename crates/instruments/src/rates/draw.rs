@@ -21,6 +21,9 @@ const ALIKE: f32 = 1.5;
 const BELOW: f32 = 0.5;
 /// Cells by which the bar may differ from that for which was drawn.
 const CLOSE_BARS: f32 = 1.0;
+/// Segments drawn in a window from which on tables that changed but by the bar wait for the next one: all of a terabyte
+/// of scrambled keys take half the budget of a second.
+const MOST_REDRAWN: usize = 8192;
 /// Accesses a second of a page below which rates are not told apart: two a minute of 2 MiB.
 const NEGLIGIBLE: f32 = 6.5e-5;
 
@@ -52,7 +55,7 @@ impl Ground<'_> {
                 if at < table.range.start {
                     self.add_above(&mut canvas, Range::new(area.space, at, table.range.start));
                 }
-                drawn += self.draw_table(table);
+                drawn += self.draw_table(table, drawn < MOST_REDRAWN);
                 self.add_table(&mut canvas, table, area);
                 at = table.range.end.min(area.end);
             }
@@ -64,9 +67,11 @@ impl Ground<'_> {
         (canvas.regions, [drawn + canvas.drawn, canvas.copied])
     }
 
-    /// Draws a table's regions, and notes which entries are hot, unless all is as it was. Returns how many segments that took.
-    fn draw_table(&self, table: &mut Table) -> usize {
-        if table.drawn.as_ref().is_some_and(|(bar, _)| self.is_current(*bar, &table.segments)) {
+    /// Draws a table's regions, and notes which entries are hot, unless all is as it was; where only the bar changed,
+    /// that may wait. Returns how many segments that took.
+    fn draw_table(&self, table: &mut Table, at_once: bool) -> usize {
+        let is_current = |bar| !at_once || self.is_current(bar, &table.segments);
+        if table.drawn.as_ref().is_some_and(|(bar, _)| is_current(*bar)) {
             return 0;
         }
         let hot = self.tally.hot_bits(table);
@@ -250,8 +255,10 @@ impl Canvas {
                 last.hits = mix(last.hits, region.hits);
                 last.age = last.age.min(region.age);
                 last.confidence = mix(last.confidence, region.confidence);
+                // What may not be accessed at all may be so together with its neighbours.
+                let least = |a: f32, b: f32| if a.min(b) > 0.0 { mix(a, b) } else { 0.0 };
                 last.rate = last.rate.zip(region.rate).map(|(a, b)| Rate {
-                    low: mix(a.low, b.low),
+                    low: least(a.low, b.low),
                     mean: mix(a.mean, b.mean),
                     high: mix(a.high, b.high),
                 });

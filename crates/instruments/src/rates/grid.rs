@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 /// Cells of the grid: eight decades.
 pub(super) const CELLS: usize = 64;
 /// Cells in a factor of ten: neighbours differ by a third.
-const PER_DECADE: f32 = 8.0;
+pub(super) const PER_DECADE: f32 = 8.0;
 /// log10 of the rate of cell 0, in accesses a second. That cell stands for all lower rates as well.
 const LEAST: f32 = -2.0;
 /// Steps of the table within a cell.

@@ -273,6 +273,8 @@ pub struct Rates {
     hints: Vec<(f32, Key)>,
     /// Tables with hot entries, and those with doubtful ones.
     refined: [BTreeSet<Key>; 2],
+    /// The bar that these were found for.
+    sorted: f32,
     /// The last one visited of each.
     refine_from: [Key; 2],
     refine_turn: u32,
@@ -372,6 +374,7 @@ impl Rates {
             number: 0,
             hints: Vec::new(),
             refined: Default::default(),
+            sorted: f32::MAX,
             refine_from: [(tierscope_core::SpaceId(0), 0); 2],
             refine_turn: 0,
             reconsidered: (tierscope_core::SpaceId(0), 0),
@@ -467,16 +470,17 @@ impl Rates {
         Ok((began + ended.since(began) / 2, young))
     }
 
-    /// When a table's bits were cleared last, if what was accessed since then was seen: translations that
-    /// stayed in TLBs were flushed soon after, as far as they can be.
+    /// From when on accesses to a table set its bits: translations that stayed in TLBs were flushed soon after its bits
+    /// were cleared last, as far as they can be. What was not held is seen from the clear on, what was from the flush
+    /// on: the middle is right for neither, and off by an eighth at most.
     fn seen_since(&mut self, visit: Visit, now: Time) -> Option<Time> {
         let cleared = self.table(visit.level, visit.key)?.cleared?;
         if !self.can_flush {
             return Some(cleared);
         }
         let next = self.flushed.partition_point(|flush| *flush < cleared);
-        let flush = self.flushed.get(next)?;
-        (flush.since(cleared) <= now.since(cleared) / 4).then_some(cleared)
+        let waited = self.flushed.get(next)?.since(cleared);
+        (waited <= now.since(cleared) / 4).then_some(cleared + waited / 2)
     }
 
     /// Clears once more what was cleared too long ago for the time until its look, just before the flush.
@@ -613,6 +617,21 @@ impl Rates {
                 set.remove(&key)
             };
         }
+    }
+
+    /// Likewise of all tables, if the bar has changed.
+    fn sort_all(&mut self, ports: &mut dyn Ports) {
+        if self.sorted == self.tally.bar() {
+            return;
+        }
+        self.sorted = self.tally.bar();
+        let (mut segments, mut sorted) = (0, Vec::with_capacity(self.lower.len()));
+        for (key, table) in &self.lower {
+            segments += table.segments.len() as u64;
+            sorted.push((*key, self.tally.wants_more(table)));
+        }
+        sorted.into_iter().for_each(|(key, wanted)| self.sort_in(key, wanted));
+        ports.charge(Duration::from_nanos(COPY_NS * segments + WALK_NS * self.lower.len() as u64));
     }
 
     /// Infers doubtful tables once more that were inferred before as much was learned of rates in general:
@@ -1082,7 +1101,7 @@ impl Rates {
                 curves.push((chain::single(&sight, pattern, rates), drawn.weight));
             }
         }
-        self.priors[0].fit(&mut curves, FITS);
+        self.priors[0].fit(&curves, FITS);
         ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
     }
 
@@ -1093,9 +1112,9 @@ impl Rates {
             let entries = (0..512).step_by(LEAF_STRIDE).map(|at| table.looks.pattern(at));
             entries.map(move |pattern| (chain::single(&sight, pattern, rates), 1.0))
         });
-        let mut pages: Vec<_> = pages.take(SAMPLE).collect();
+        let pages: Vec<_> = pages.take(SAMPLE).collect();
         ports.charge(Duration::from_nanos(FIT_NS * pages.len() as u64));
-        self.priors[2].fit(&mut pages, FITS);
+        self.priors[2].fit(&pages, FITS);
     }
 
     /// Tables visited in turn tell what their entries of level 3 take, to which looks at these may be blind.
@@ -1119,7 +1138,7 @@ impl Rates {
         let weight = curves.len() as f32 / self.sample.len().max(1) as f32;
         let visited = self.sample.iter().filter_map(|drawn| lower.get(&drawn.key));
         curves.extend(visited.map(|table| (chain::near(cell_of(table.rate())), weight)));
-        self.priors[1].fit(&mut curves, FITS);
+        self.priors[1].fit(&curves, FITS);
         ports.charge(Duration::from_nanos(FIT_NS * curves.len() as u64));
     }
 
@@ -1162,6 +1181,7 @@ impl Rates {
         self.windows += 1;
         let samples = (self.config.window.as_nanos() / self.config.sampling.as_nanos()) as u32;
         self.tally.count(&self.upper, &self.lower, &self.round);
+        self.sort_all(ports);
         self.fit_priors(ports, now);
         if self.windows % 5 == 2 {
             self.want_leaves();

@@ -12,8 +12,11 @@ use super::table::{Key, Sums, Table};
 
 /// Hot memory is accessed at least a fourth as often as the memory that an access falls on in the mean ...
 const OF_ACCESSED: f64 = 0.25;
-/// ... at least so many times as often as memory in the mean ...
-const LEAST_OVER_MEAN: f64 = 1.5;
+/// ... at least so many times as often as memory in the mean: the first, or up to the second where accesses fall evenly,
+/// so that what is busier by chance is not taken for hot ...
+const LEAST_OVER_MEAN: (f64, f64) = (1.5, 2.0);
+/// Times that the memory that an access falls on is as busy as memory in the mean, from which on the first holds.
+const TWO_LEVELS: f64 = 2.0;
 /// ... and it is hot for certain if it is accessed so many times as often.
 const MOST_OVER_MEAN: f64 = 4.0;
 /// Times as busy as level 3 says of all memory in the mean, that tables not visited yet may be taken to be.
@@ -108,9 +111,11 @@ impl Tally {
         }
         // Of pages: within entries of 2 MiB accesses may fall on few of them.
         let accessed = if rate > 0.0 { square / rate * self.unevenness() } else { 0.0 };
-        let bar = (OF_ACCESSED * accessed)
-            .clamp(LEAST_OVER_MEAN * self.mean, MOST_OVER_MEAN * self.mean)
-            .max(IDLE);
+        let (least, most) = LEAST_OVER_MEAN;
+        let evenly = TWO_LEVELS - accessed / self.mean.max(f64::MIN_POSITIVE);
+        let least = (least + evenly.max(0.0)).min(most);
+        let bar =
+            (OF_ACCESSED * accessed).clamp(least * self.mean, MOST_OVER_MEAN * self.mean).max(IDLE);
         // What is drawn depends on it: small changes are not worth that.
         let bar = cell_of(bar as f32);
         if self.bar.is_none_or(|known| (known - bar).abs() > STEADY) {
