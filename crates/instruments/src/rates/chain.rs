@@ -28,8 +28,10 @@ use super::looks::{Look, Looks, WORDS, mask};
 const APART_NODES: usize = 10;
 /// Runs of at least so many entries with the same bits are one node.
 const RUN: usize = 6;
-/// Smallest probability that a cell keeps in the distribution of rates.
-const FLOOR: f32 = 1e-7;
+/// Bounds of the smallest probability that a cell keeps in the distribution of rates, and what one target in so many
+/// has: a single entry of any rate, of which the sample need not know.
+const FLOORS: (f32, f32) = (1e-7, 1e-3);
+const ONE_IN: f32 = 20.0;
 /// Bounds of the probability of a draw from one entry to the next, and what is assumed at first.
 const LEAVES: (f32, f32) = (1e-5, 0.95);
 const FIRST_LEAVE: f32 = 0.05;
@@ -59,6 +61,8 @@ pub(super) struct Prior {
     drawn: Curve,
     /// Entries with each rate, and those of them that were left, of the tables learned from.
     sums: [Curve; 2],
+    /// Smallest probability of a cell.
+    floor: f32,
     /// The rates drawn when the edition changed last, and its number: conclusions from an older one may
     /// differ.
     edition: (Curve, u32),
@@ -103,7 +107,8 @@ impl Default for Prior {
         let entries = rates.map(|cell| 512.0 * cell);
         let left = entries.map(|cell| FIRST_LEAVE * cell);
         let edition = (rates, 0);
-        let mut prior = Self { rates, leave: left, drawn: rates, sums: [entries, left], edition };
+        let (sums, floor) = ([entries, left], FLOORS.0);
+        let mut prior = Self { rates, leave: left, drawn: rates, sums, floor, edition };
         prior.settle();
         prior
     }
@@ -113,6 +118,11 @@ impl Prior {
     /// The distribution of rates over entries.
     pub(super) fn rates(&self) -> &Curve {
         &self.rates
+    }
+
+    /// So many entries are mapped: the fewer there are, the more is one of a rate that no other has.
+    pub(super) fn set_entries(&mut self, entries: u64) {
+        self.floor = (1.0 / (ONE_IN * entries.max(1) as f32)).clamp(FLOORS.0, FLOORS.1);
     }
 
     /// The number of the edition.
@@ -153,7 +163,7 @@ impl Prior {
                 }
             }
             let count = total(&sums);
-            self.rates = std::array::from_fn(|cell| (sums[cell] / count).max(FLOOR));
+            self.rates = std::array::from_fn(|cell| (sums[cell] / count).max(self.floor));
             normalise(&mut self.rates);
         }
         self.settle();
@@ -635,6 +645,37 @@ mod tests {
         let busy: f32 = prior.rates()[at(1e4)..].iter().sum();
         // One is known to be, five are added for the others.
         assert!((0.01..0.2).contains(&busy), "{busy}");
+    }
+
+    // A small server: 200 entries of values are accessed 25 times a second each, the others are idle, and that is all
+    // that the sample knows. A thread's stack, one entry among idle ones, was young in each of three looks.
+    #[test]
+    fn in_a_small_target_a_single_entry_may_be_as_no_other() {
+        let mut looks = Looks::default();
+        for (at, seconds) in [(100, 0.06), (200, 0.055), (300, 0.0017)] {
+            let mut young = [0; WORDS];
+            young[4] = 1 << 42;
+            looks.add(Look { at: Time(at * 1_000_000), seconds, young });
+        }
+        let now = Time(300_000_000);
+        let infer = |entries| {
+            let mut prior = Prior::default();
+            prior.set_entries(entries);
+            let values = vec![(near(cell_of(25.0)), 1.0); 100];
+            let idle = vec![(near(cell_of(0.02)), 1.0); 100];
+            let all = [values, idle].concat();
+            (0..10).for_each(|_| prior.fit(&all, 15));
+            let mut segments = Vec::new();
+            let mut chain = Chain::default();
+            for _ in 0..20 {
+                let lesson = chain.infer(&looks, &(256..448), &prior, now, &mut segments).0;
+                prior.learn(&lesson);
+            }
+            segments.iter().find(|segment| segment.entries.contains(&298)).unwrap().mean
+        };
+        let (few, many) = (infer(400), infer(1 << 20));
+        // 104 a second; a million entries rather have one more value, at 24.
+        assert!(few > cell_of(60.0) && many < few, "{few}, among many {many}");
     }
 
     // Where one cell has nearly all of the probability, the truth may lie half-way to the next.

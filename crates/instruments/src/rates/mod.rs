@@ -445,6 +445,8 @@ impl Rates {
         let whole: tierscope_core::RangeSet =
             self.areas.iter().map(|area| Level::PUD.align(area)).collect();
         self.round = Round::new(whole.as_slice(), self.config.seed);
+        let bytes: u64 = self.areas.iter().map(Range::bytes).sum();
+        self.priors[0].set_entries(bytes >> Level::PMD.shift());
     }
 
     fn table(&mut self, level: Level, key: Key) -> Option<&mut Table> {
@@ -1068,7 +1070,8 @@ impl Rates {
             // The flush is to come within a quarter of the time from the clear to the look.
             let cleared = self.table(visit.level, visit.key).and_then(|table| table.cleared);
             let waited = cleared.map_or(0, |cleared| now.since(cleared).as_nanos() as u64);
-            let at = self.look_at(now, visit.distance.max(3 * waited + 1));
+            let least = now + Duration::from_nanos(3 * waited + 1);
+            let at = self.look_at(now, visit.distance).max(least);
             self.due.push(Reverse(Due { at, number: self.number, visit }));
         }
         Ok(())
