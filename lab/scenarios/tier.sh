@@ -46,7 +46,7 @@ regions_of() {
     for memory in /sys/devices/system/node/node$1/memory[0-9]*; do
         at=$((0x$(cat "$memory/phys_index") * block))
         echo $at $((at + block))
-    done | sort -n | awk '$1 == end { end = $2; next } end { print start, end } { start = $1; end = $2 } END { print start, end }'
+    done | sort -n | awk 'NR > 1 && $1 == end { end = $2; next } NR > 1 { print start, end } { start = $1; end = $2 } END { print start, end }'
 }
 watch_node() {
     context=$damon/$1/contexts/0

@@ -48,14 +48,23 @@ const JUDGED: &str = "hot_region:history=5s,hits=20";
 const COMPARED: &[&str] = &["static", "kernel", JUDGED];
 /// Turns that each of them has.
 const TURNS: usize = 5;
+/// Time for a turn, with filling and checking, at least.
+const TURN_SECONDS: u64 = 180;
 /// Reads of an interval begin a phase or end it; what is compared are the last so many.
 const LATE: usize = 10;
 
 /// YCSB B (zipfian, 95 % reads, 5 % updates) of which a tenth is replaced by a scan over all keys, and no flusher but
 /// the instrument's own: as a user gets it.
-const YCSB_B: [&str; 2] = ["mix=--zipf 0.99 --update-share 0.05 --scan-share 0.1", "flusher=off"];
-/// The policy that is held against the kernel's own there, and these.
-const PLACED: &str = "hot_region:history=10s,hits=40,share=0.3";
+/// Windows are as short as by default, for accesses of pages are told from few looks.
+const YCSB_B: [&str; 4] = [
+    "mix=--zipf 0.99 --update-share 0.05 --scan-share 0.1",
+    "flusher=off",
+    "flags=--cpu 10%",
+    "seconds=20",
+];
+/// The policy that is held against the kernel's own there, and these: node 0 has room for all of the server, which each
+/// of them may use.
+const PLACED: &str = "hot_region:history=5s,hits=20";
 const AGAINST: &[&str] = &["static", "kernel", "kernel-damon", PLACED];
 
 /// Measures the chapters that are not in the file yet; `only`: whose name contains this.
@@ -181,6 +190,7 @@ fn place(
     policies: &[&str],
     more: &[&str],
 ) -> Result<Placed> {
+    let turns = policies.len() as u64;
     let policies = format!("policies={}", policies.join(" "));
     let set = format!("server={server}");
     let mut hot = 0.0;
@@ -188,6 +198,7 @@ fn place(
         let words = [&policies, &set, UNRECORDED].into_iter().chain(more.iter().copied());
         words.into_iter().try_for_each(|words| scenario.assign(words))?;
         hot = hot_bytes(scenario)?;
+        scenario.timeout_s = scenario.timeout_s.max(TURN_SECONDS * turns);
         Ok(())
     })?;
     let more: String = more.iter().map(|words| format!(" --set '{words}'")).collect();

@@ -42,7 +42,7 @@ const OTHERS: f64 = 4.0;
 /// Standard deviations beyond chance from which on kinship is judged; and the share of it that neighbours of
 /// strangers reach at most.
 const SURE_KIN: f64 = 3.0;
-const SURE_HERE: f64 = 2.0;
+const SURE_HERE: f64 = 2.5;
 const STRANGERS: f64 = 0.3;
 /// Cells within which rates are measured at the same distance.
 const MUCH_ALIKE: f32 = 4.0;
