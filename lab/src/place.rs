@@ -55,7 +55,7 @@ const LATE: usize = 10;
 
 /// YCSB B (zipfian, 95 % reads, 5 % updates) of which a tenth is replaced by a scan over all keys, and no flusher but
 /// the instrument's own: as a user gets it.
-/// Windows are as short as by default, for accesses of pages are told from few looks.
+/// Windows are as short as by default: a page's heat is known after a few looks.
 const YCSB_B: [&str; 4] = [
     "mix=--zipf 0.99 --update-share 0.05 --scan-share 0.1",
     "flusher=off",

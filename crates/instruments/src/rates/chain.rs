@@ -28,8 +28,8 @@ use super::looks::{Look, Looks, WORDS, mask};
 const APART_NODES: usize = 10;
 /// Runs of at least so many entries with the same bits are one node.
 const RUN: usize = 6;
-/// Bounds of the smallest probability that a cell keeps in the distribution of rates, and what one target in so many
-/// has: a single entry of any rate, of which the sample need not know.
+/// Bounds of the smallest probability that a cell keeps in the distribution of rates; between them it is that of one
+/// entry in this number of targets of the same size: the sample need not hold the rate of a single entry.
 const FLOORS: (f32, f32) = (1e-7, 1e-3);
 const ONE_IN: f32 = 20.0;
 /// Bounds of the probability of a draw from one entry to the next, and what is assumed at first.
@@ -87,7 +87,7 @@ fn open_from(likelihood: &Curve) -> usize {
     likelihood.iter().rposition(|cell| *cell <= UNBOUNDED).map_or(0, |last| last + 1)
 }
 
-/// Adds entries to cells by Pareto's law with exponent 1: of those that are busier than a rate a tenth is ten times as
+/// Adds entries to cells by Pareto's law with exponent 1: of the entries busier than a rate, a tenth is ten times as
 /// busy.
 fn pareto(cells: &mut [f32], entries: f32) {
     let step = 10f32.powf(-1.0 / PER_DECADE);
@@ -120,7 +120,7 @@ impl Prior {
         &self.rates
     }
 
-    /// So many entries are mapped: the fewer there are, the more is one of a rate that no other has.
+    /// Sets the number of mapped entries: the fewer there are, the more one entry with a rate of its own weighs.
     pub(super) fn set_entries(&mut self, entries: u64) {
         self.floor = (1.0 / (ONE_IN * entries.max(1) as f32)).clamp(FLOORS.0, FLOORS.1);
     }

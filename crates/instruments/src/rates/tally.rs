@@ -12,8 +12,8 @@ use super::table::{Key, Sums, Table};
 
 /// Hot memory is accessed at least a fourth as often as the memory that an access falls on in the mean ...
 const OF_ACCESSED: f64 = 0.25;
-/// ... at least so many times as often as memory in the mean: the first, or up to the second where accesses fall evenly,
-/// so that what is busier by chance is not taken for hot ...
+/// ... at least this many times as often as memory in the mean: the first, or up to the second where accesses fall
+/// evenly, so that memory busier by chance is not taken for hot ...
 const LEAST_OVER_MEAN: (f64, f64) = (1.5, 2.0);
 /// Times that the memory that an access falls on is as busy as memory in the mean, from which on the first holds.
 const TWO_LEVELS: f64 = 2.0;
