@@ -64,7 +64,7 @@ const YCSB_B: [&str; 4] = [
 ];
 /// The policy that is held against the kernel's own there, and these: node 0 has room for all of the server, which each
 /// of them may use.
-const PLACED: &str = "hot_region:history=5s,hits=20";
+const PLACED: &str = JUDGED;
 const AGAINST: &[&str] = &["static", "kernel", "kernel-damon", PLACED];
 
 /// Measures the chapters that are not in the file yet; `only`: whose name contains this.
