@@ -22,7 +22,7 @@ use tierscope_core::Time;
 
 use super::curve::{dot, exponentiate, normalise, running_sums, total};
 use super::grid::{CELLS, Curve, Law, PER_DECADE, law};
-use super::looks::{Look, Looks, WORDS, mask};
+use super::looks::{Look, Looks, SKETCH_STEP, WORDS, mask, sketched};
 
 /// What going through the entries of a table costs where they are inferred apart, in nodes.
 const APART_NODES: usize = 10;
@@ -67,6 +67,9 @@ pub(super) struct Prior {
     /// differ.
     edition: (Curve, u32),
 }
+
+/// Share of the entries of a table that level 3 points out, that are taken to be busy before they are looked at.
+const BUSY: f32 = 0.1;
 
 /// Probability by which the rates drawn differ from one edition to the next.
 const REVISED: f32 = 0.2;
@@ -123,6 +126,19 @@ impl Prior {
     /// Sets the number of mapped entries: the fewer there are, the more one entry with a rate of its own weighs.
     pub(super) fn set_entries(&mut self, entries: u64) {
         self.floor = (1.0 / (ONE_IN * entries.max(1) as f32)).clamp(FLOORS.0, FLOORS.1);
+    }
+
+    /// Of entries of a table that level 3 says to be busy: some have a rate from this cell on, whatever those of all
+    /// memory are.
+    pub(super) fn pointed(&self, from: f32) -> Self {
+        let from = (from.max(0.0) as usize).min(CELLS - 1);
+        let each = BUSY / (CELLS - from) as f32;
+        let mix = |curve: &Curve| -> Curve {
+            std::array::from_fn(|cell| {
+                (1.0 - BUSY) * curve[cell] + if cell < from { 0.0 } else { each }
+            })
+        };
+        Self { rates: mix(&self.rates), drawn: mix(&self.drawn), ..self.clone() }
     }
 
     /// The number of the edition.
@@ -222,6 +238,18 @@ impl Segment {
         Self { entries, low, mean: dot(marginal, &NUMBERS), high, core, blunt: false }
     }
 
+    /// Entries that have this rate or another.
+    fn or(&self, other: &Self, entries: Range<usize>) -> Self {
+        Self {
+            entries,
+            low: self.low.min(other.low),
+            mean: f32::midpoint(self.mean, other.mean),
+            high: self.high.max(other.high),
+            core: [self.core[0].min(other.core[0]), self.core[1].max(other.core[1])],
+            blunt: false,
+        }
+    }
+
     /// The cell of its rate, but no higher than may be believed: a rate of which little more is known than
     /// that it is high counts as no higher than it must be.
     pub(super) fn believed(&self) -> f32 {
@@ -313,6 +341,33 @@ impl Chain {
         }
         segments.reverse();
         (Lesson { sums: [FIRST_RATES; 2] }, APART_NODES + 3 * patterns)
+    }
+
+    /// Likewise of a sketch: the looked-at entries each speak for those around them.
+    pub(super) fn infer_sketch(
+        &mut self,
+        looks: &Looks,
+        span: &Range<usize>,
+        prior: &Prior,
+        now: Time,
+        segments: &mut Vec<Segment>,
+    ) -> (Lesson, usize) {
+        self.nodes.clear();
+        let sight = Sight::new(looks.all(), now);
+        for at in sketched() {
+            let start = at - at % SKETCH_STEP;
+            let entries = start.max(span.start)..(start + SKETCH_STEP).min(span.end);
+            if entries.is_empty() {
+                continue;
+            }
+            let size = if span.contains(&at) { 1.0 } else { 0.0 };
+            let young = |look: &Look| size * (look.young[at / 64] >> (at % 64) & 1) as f32;
+            self.nodes.push(Node { entries, likelihood: pooled(looks.all(), &sight, size, young) });
+        }
+        self.pass_forward(prior);
+        let lesson = self.pass_backward(prior, segments);
+        part_between_looks(segments);
+        (lesson, self.nodes.len())
     }
 
     fn make_nodes(&mut self, looks: &Looks, span: &Range<usize>, prior: &Prior, now: Time) {
@@ -439,6 +494,26 @@ impl Chain {
         segments.reverse();
         lesson
     }
+}
+
+/// Where two segments of a sketch meet, the rate changes somewhere between the two entries that were looked at: those
+/// between may have either rate.
+fn part_between_looks(segments: &mut Vec<Segment>) {
+    let mut parted: Vec<Segment> = Vec::with_capacity(2 * segments.len());
+    for mut after in segments.drain(..) {
+        if let Some(before) = parted.last_mut() {
+            let edge = after.entries.start;
+            let between = edge - SKETCH_STEP / 2 + 1..edge + SKETCH_STEP / 2;
+            let between =
+                between.start.max(before.entries.start)..between.end.min(after.entries.end);
+            (before.entries.end, after.entries.start) = (between.start, between.end);
+            let either = before.or(&after, between);
+            parted.push(either);
+        }
+        parted.push(after);
+    }
+    parted.retain(|segment| !segment.entries.is_empty());
+    *segments = parted;
 }
 
 /// Largest probability of a draw between two nodes.
@@ -625,6 +700,44 @@ mod tests {
     use crate::rates::grid::{cell_of, rate_of};
     use proptest::prelude::*;
     use tierscope_core::Rng;
+
+    // One look after 20 ms at 16 of 512 entries, which finds the first eight young: 240 entries are busy, what lies
+    // between the eighth and the ninth that were looked at (240 and 272) may be either.
+    #[test]
+    fn a_sketch_says_nothing_of_what_lies_between_two_rates() {
+        let mut looks = Looks::default();
+        let mut young = [0; WORDS];
+        sketched().take(8).for_each(|at| young[at / 64] |= 1 << (at % 64));
+        looks.add(Look { at: Time(20_000_000), seconds: 0.02, young });
+        let mut prior = Prior::default();
+        for cell in 0..CELLS {
+            let near = (cell as f32 - cell_of(0.02)).abs() < 2.0;
+            prior.rates[cell] = if near { 1.0 } else { 1e-7 };
+        }
+        normalise(&mut prior.rates);
+        prior.settle();
+        let mut segments = Vec::new();
+        let now = Time(20_000_000);
+        let busy = prior.pointed(cell_of(50.0));
+        let (_, nodes) =
+            Chain::default().infer_sketch(&looks, &(0..512), &busy, now, &mut segments);
+        assert_eq!(nodes, 16);
+        let (first, last) = (&segments[0], &segments[segments.len() - 1]);
+        assert_eq!((first.entries.start, last.entries.end), (0, 512));
+        assert!(first.core[0] >= cell_of(50.0) - 1.0, "{segments:?}");
+        assert!(last.core[1] < cell_of(1.0), "{segments:?}");
+        let between = segments.iter().find(|s| s.entries.contains(&256)).unwrap();
+        assert_eq!(between.entries, 241..272, "{segments:?}");
+        assert!(between.core[0] < cell_of(1.0) && between.core[1] >= cell_of(50.0));
+        assert!(segments.windows(2).all(|pair| pair[0].entries.end == pair[1].entries.start));
+        // Level 3 raises the share of busy entries from that cell on, and of no others.
+        let share = |prior: &Prior, from: usize| prior.rates[from..].iter().sum::<f32>();
+        let from = cell_of(50.0) as usize;
+        assert!((share(&busy, from) - BUSY).abs() < 1e-3 && (share(&busy, 0) - 1.0).abs() < 1e-3);
+        // Only what is mapped: no entry from 20 to 40 was looked at but the one at 48, which is outside.
+        Chain::default().infer_sketch(&looks, &(20..40), &busy, now, &mut segments);
+        assert_eq!((segments[0].entries.start, segments.last().unwrap().entries.end), (20, 40));
+    }
 
     #[test]
     fn the_longest_run_of_bits() {

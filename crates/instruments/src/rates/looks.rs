@@ -9,6 +9,9 @@ pub(super) const WORDS: usize = ENTRIES / 64;
 /// Looks that are kept of a table.
 pub(super) const DEPTH: usize = 8;
 
+/// Entries from one that a sketch looks at to the next.
+pub(super) const SKETCH_STEP: usize = 32;
+
 /// Entries young in two looks, or expected to be by chance, from which on unevenness is judged.
 const LEAST_SHARED: f64 = 4.0;
 
@@ -147,6 +150,11 @@ impl Looks {
     }
 }
 
+/// The entries that a sketch looks at: the middle one of each stretch.
+pub(super) fn sketched() -> impl Iterator<Item = usize> {
+    (SKETCH_STEP / 2..ENTRIES).step_by(SKETCH_STEP)
+}
+
 /// A bitmap with the entries of a range set.
 pub(super) fn mask(entries: &std::ops::Range<usize>) -> Bits {
     std::array::from_fn(|word| {
@@ -218,6 +226,12 @@ mod tests {
         assert_eq!(near(&[10, 11, 12, 13]), 3.0);
         assert_eq!(near(&[10, 100, 200, 300]), 0.0);
         assert_eq!(of(&[]), Kinship::default());
+    }
+
+    #[test]
+    fn a_sketch_looks_at_the_middle_of_each_stretch() {
+        let entries: Vec<usize> = sketched().collect();
+        assert_eq!((entries.len(), entries[0], entries[1], entries[15]), (16, 16, 48, 496));
     }
 
     #[test]

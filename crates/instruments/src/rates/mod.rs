@@ -34,8 +34,8 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use tierscope_core::{
-    AccessedSet, Addr, ErrorKind, Instrument, Level, Ports, Range, Result, Rng, ScanMode, Setting,
-    Snapshot, Step, Time,
+    AccessedSet, Addr, ErrorKind, Instrument, LeafKind, Level, Ports, Probe, Range, Result, Rng,
+    ScanMode, Setting, Snapshot, State, Step, Time,
 };
 
 use crate::areas::refresh;
@@ -43,7 +43,7 @@ use crate::checks::{intervals, refuse, require_lower_levels};
 use budget::{Budget, Shares, Work};
 use chain::{Chain, Prior, Segment};
 use grid::{cell_of, rate_of};
-use looks::{Bits, WORDS};
+use looks::{Bits, WORDS, sketched};
 use table::{Key, Table};
 use tally::Tally;
 
@@ -67,6 +67,8 @@ const SHORTEST_REPEATED: f32 = 0.01;
 const SEARCH: f32 = 0.1;
 /// Likewise of an entry that is as busy as those of its table are in the mean, where level 3 tells that.
 const POINTED: f32 = 1.5;
+/// Likewise of a sketch, over that: each of its entries is to be seen young.
+const SKETCHED: f32 = 2.0;
 /// Tables pointed out, from which on each is looked at but once.
 const MANY_HINTS: usize = 16;
 /// Cells by which that may be less than level 3 says.
@@ -217,6 +219,8 @@ struct Visit {
     prepaid: u64,
     /// Chance has chosen the table by its accesses.
     sampled: bool,
+    /// Looks at a few entries of the table only.
+    sketch: bool,
 }
 
 impl Visit {
@@ -293,6 +297,7 @@ pub struct Rates {
     can_flush: bool,
     chain: Chain,
     set: AccessedSet,
+    probes: Vec<Probe>,
     /// The last scan met a huge page.
     huge: bool,
 }
@@ -388,6 +393,7 @@ impl Rates {
             can_flush: config.flush,
             chain: Chain::default(),
             set: AccessedSet::default(),
+            probes: Vec::new(),
             huge: false,
             config,
         })
@@ -460,8 +466,12 @@ impl Rates {
         self.lower.get_mut(&key)
     }
 
-    /// Scans and clears a table's entries. Returns what was young, and when.
-    fn scan(&mut self, ports: &mut dyn Ports, level: Level, key: Key) -> Result<(Time, Bits)> {
+    /// Looks at a table's entries and clears them. Returns what was young, and when.
+    fn scan(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<(Time, Bits)> {
+        let Visit { level, key, .. } = visit;
+        if visit.sketch {
+            return self.sketch(ports, key);
+        }
         let range = Range::new(key.0, key.1, key.1 + (level.entry_bytes() << 9));
         let began = ports.now();
         let stats = ports.access_bits()?.scan(&range, level, CLEAR, &mut self.set)?;
@@ -469,6 +479,25 @@ impl Rates {
         let ended = ports.now();
         let mut young: Bits = [0; WORDS];
         young.iter_mut().zip(&self.set.young).for_each(|(to, from)| *to = *from);
+        Ok((began + ended.since(began) / 2, young))
+    }
+
+    /// Likewise of a few entries of 2 MiB.
+    fn sketch(&mut self, ports: &mut dyn Ports, key: Key) -> Result<(Time, Bits)> {
+        let shift = Level::PMD.shift();
+        let at = |entry: usize| Addr { space: key.0, at: key.1 + ((entry as u64) << shift) };
+        let probe = |entry| Probe::test_and_clear(at(entry), Level::PMD);
+        self.probes.clear();
+        self.probes.extend(sketched().map(probe));
+        let began = ports.now();
+        ports.access_bits()?.probe(&mut self.probes)?;
+        let ended = ports.now();
+        self.huge = self.probes.iter().any(|probe| probe.answer.kind == LeafKind::Page);
+        let mut young: Bits = [0; WORDS];
+        for (entry, probe) in sketched().zip(&self.probes) {
+            let bit = u64::from(probe.answer.state == State::Young);
+            young[entry / 64] |= bit << (entry % 64);
+        }
         Ok((began + ended.since(began) / 2, young))
     }
 
@@ -493,7 +522,7 @@ impl Rates {
                 continue;
             };
             if ports.now().since(cleared).as_nanos() as u64 > visit.distance / 4 {
-                let (at, young) = self.scan(ports, visit.level, visit.key)?;
+                let (at, young) = self.scan(ports, visit)?;
                 let since = self.seen_since(visit, at);
                 if let Some(table) = self.table(visit.level, visit.key) {
                     table.look(since, at, young, false);
@@ -505,7 +534,10 @@ impl Rates {
 
     /// Clears a table; its looks follow after the next flush.
     fn open(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<()> {
-        let (at, young) = self.scan(ports, visit.level, visit.key)?;
+        if let Some(table) = self.table(visit.level, visit.key) {
+            table.begin(visit.sketch);
+        }
+        let (at, young) = self.scan(ports, visit)?;
         let since = self.seen_since(visit, at);
         let huge = self.huge;
         let Some(table) = self.table(visit.level, visit.key) else { return Ok(()) };
@@ -521,7 +553,7 @@ impl Rates {
         if self.table(visit.level, visit.key).is_none() {
             return Ok(Duration::ZERO);
         }
-        let (at, young) = self.scan(ports, visit.level, visit.key)?;
+        let (at, young) = self.scan(ports, visit)?;
         let since = self.seen_since(visit, at);
         let Some(table) = self.table(visit.level, visit.key) else { return Ok(Duration::ZERO) };
         // A look that comes late says little of busy entries: it does not take the place of one that said more.
@@ -595,12 +627,20 @@ impl Rates {
     /// Infers rates of level-2 entries; chance has chosen the tables that are visited in turn, so that
     /// all rates are learned from them.
     fn settle_lower(&mut self, visit: Visit, now: Time) -> usize {
+        // Entries as busy in the mean as level 3 says at least, if all are alike.
+        let above =
+            self.above(visit.key).map_or(0.0, |above| above.low - cell_of(512.0) + cell_of(1.0));
         let Some(table) = self.lower.get_mut(&visit.key) else { return 0 };
         if visit.work == Work::Round {
             self.tally.note_kinship(&table.looks, table.span.len());
         }
-        let apart = self.tally.are_apart(&table.looks, table.span.len());
-        let (lesson, nodes) = table.infer(&mut self.chain, &self.priors[0], now, apart);
+        let (lesson, nodes) = if table.sketch {
+            let prior = self.priors[0].pointed(above);
+            table.infer(&mut self.chain, &prior, now, false)
+        } else {
+            let apart = self.tally.are_apart(&table.looks, table.span.len());
+            table.infer(&mut self.chain, &self.priors[0], now, apart)
+        };
         let wanted = self.tally.wants_more(table);
         self.sort_in(visit.key, wanted);
         if visit.work == Work::Round {
@@ -652,7 +692,7 @@ impl Rates {
             }
             self.reconsidered = key;
             let Some(table) = self.lower.get_mut(&key) else { continue };
-            if table.busy || table.edition == edition {
+            if table.busy || table.sketch || table.edition == edition {
                 continue;
             }
             let apart = self.tally.are_apart(&table.looks, table.span.len());
@@ -818,12 +858,28 @@ impl Rates {
         let hurried = work == Work::Hint && self.hints.len() > MANY_HINTS;
         let once = level == Level::PUD || distance < SHORTEST_REPEATED || hurried;
         let looks = if once { 1 } else { 3 };
+        // While level 3 has more to point out than can be looked at whole, a sketch of each table has to do.
+        let sketch = hurried
+            && self.upper.len() > self.upper_seen + AT_ONCE
+            && self.can_flush
+            && self.table(level, key).is_none_or(|table| table.is_new());
+        let distance = if sketch { SKETCHED * distance } else { distance };
         // The last look comes sooner, by a different factor from visit to visit: whatever the rate of hot
         // entries, some look leaves some of them old.
         self.ladder = (self.ladder + 1) % LADDER.len();
         let distance = (distance * 1e9) as u64;
         let last_distance = (distance / LADDER[self.ladder]).max((DISTANCES.0 * 1e9) as u64);
-        Some(Visit { level, key, work, distance, last_distance, looks, prepaid: 0, sampled: false })
+        Some(Visit {
+            level,
+            key,
+            work,
+            distance,
+            last_distance,
+            looks,
+            prepaid: 0,
+            sampled: false,
+            sketch,
+        })
     }
 
     /// A visit to the leaves of an entry: it takes as long as leaves a third of them young if all are alike,
@@ -855,6 +911,7 @@ impl Rates {
             looks: 2,
             prepaid: 0,
             sampled,
+            sketch: false,
         })
     }
 

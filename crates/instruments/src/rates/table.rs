@@ -69,6 +69,8 @@ pub(super) struct Table {
     pub(super) seen: Option<Time>,
     /// The looks.
     pub(super) looks: Looks,
+    /// They are of a few entries only, spread over the table.
+    pub(super) sketch: bool,
     /// A look that rates found so far cannot explain, until another one says as much: the target may have been
     /// kept from running.
     pub(super) surprise: Option<Look>,
@@ -103,6 +105,7 @@ impl Table {
             cleared: None,
             seen: None,
             looks: Looks::default(),
+            sketch: false,
             surprise: None,
             segments: Vec::new(),
             sums: Sums::default(),
@@ -135,6 +138,19 @@ impl Table {
         let entry = |at: u64| ((at - self.range.start) >> self.level.shift()) as usize;
         self.span = entry(first)..entry(last - 1) + 1;
         true
+    }
+
+    /// Nothing is known of it but what a sketch said.
+    pub(super) fn is_new(&self) -> bool {
+        self.sketch || self.looks.all().is_empty()
+    }
+
+    /// Begins to look at a few of its entries, or at all: what was seen of the others says nothing of the bits now.
+    pub(super) fn begin(&mut self, sketch: bool) {
+        if self.sketch != sketch {
+            (self.sketch, self.cleared, self.surprise) = (sketch, None, None);
+            self.looks = Looks::default();
+        }
     }
 
     /// Takes a look at all entries that also cleared them; accesses were seen `since`. What was cleared too
@@ -184,7 +200,8 @@ impl Table {
             }
         }
         let mapped = super::looks::mask(&self.span);
-        !self.segments.is_empty()
+        !self.sketch
+            && !self.segments.is_empty()
             && (0..WORDS).any(|word| {
                 let found = (young[word] & mapped[word]).count_ones() as f32;
                 let all = mapped[word].count_ones() as f32;
@@ -206,6 +223,7 @@ impl Table {
         self.edition = prior.edition();
         let (looks, span, segments) = (&self.looks, &self.span, &mut self.segments);
         let done = match apart {
+            _ if self.sketch => chain.infer_sketch(looks, span, prior, now, segments),
             true => chain.infer_apart(looks, span, prior, now, segments),
             false => chain.infer(looks, span, prior, now, segments),
         };
@@ -264,6 +282,21 @@ mod tests {
     fn infer(table: &mut Table, milliseconds: u64) {
         let now = Time(milliseconds * 1_000_000);
         table.infer(&mut Chain::default(), &Prior::default(), now, false);
+    }
+
+    // A sketch leaves the bits of most entries as they were: the first look at all of them has no clear before it.
+    #[test]
+    fn looks_at_all_entries_do_not_follow_a_sketch() {
+        let mut table = table();
+        table.begin(true);
+        look(&mut table, 100, true);
+        assert!(table.is_new() && table.cleared.is_some() && table.looks.all().len() == 1);
+        table.begin(true);
+        assert_eq!(table.looks.all().len(), 1);
+        table.begin(false);
+        assert!(table.cleared.is_none() && table.looks.all().is_empty());
+        look(&mut table, 200, true);
+        assert!(!table.is_new());
     }
 
     // Four looks find all entries young; one that finds none, as where the target was kept from running, changes
