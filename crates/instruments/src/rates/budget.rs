@@ -99,13 +99,15 @@ impl Work {
 
     /// Parts of the budget that it gets where all kinds have something to do. A kind that has nothing to
     /// do leaves its parts to the others: neither searching nor refining can starve the other.
-    fn weight(self, begun: bool, covered: bool) -> f64 {
+    fn weight(self, shares: &Shares) -> f64 {
+        let &Shares { covered, begun, vast, .. } = shares;
         match self {
             Work::Upper if !begun => 100.0,
             Work::Upper => 5.0,
             Work::Hint if covered => 30.0,
             Work::Hint => 80.0,
             Work::Round if covered => 30.0,
+            Work::Round if vast => 5.0,
             Work::Round if !begun => 20.0,
             Work::Round => 80.0,
             Work::Refine if covered => 30.0,
@@ -125,6 +127,8 @@ pub(super) struct Shares {
     pub(super) covered: bool,
     /// All level-3 entries were looked at.
     pub(super) begun: bool,
+    /// Level 3 has more to point out than can be looked at whole.
+    pub(super) vast: bool,
 }
 
 impl Shares {
@@ -136,12 +140,12 @@ impl Shares {
     }
 
     pub(super) fn spend(&mut self, work: Work, time: Duration) {
-        self.used[work as usize] += time.as_nanos() as f64 / work.weight(self.begun, self.covered);
+        self.used[work as usize] += time.as_nanos() as f64 / work.weight(self);
     }
 
     /// What was planned for a kind was not done.
     pub(super) fn refund(&mut self, work: Work, time: Duration) {
-        self.used[work as usize] -= time.as_nanos() as f64 / work.weight(self.begun, self.covered);
+        self.used[work as usize] -= time.as_nanos() as f64 / work.weight(self);
     }
 
     /// A kind had nothing to do: it does not save up what others used meanwhile.

@@ -860,7 +860,7 @@ impl Rates {
         let looks = if once { 1 } else { 3 };
         // While level 3 has more to point out than can be looked at whole, a sketch of each table has to do.
         let sketch = hurried
-            && self.upper.len() > self.upper_seen + AT_ONCE
+            && self.shares.vast
             && self.can_flush
             && self.table(level, key).is_none_or(|table| table.is_new());
         let distance = if sketch { SKETCHED * distance } else { distance };
@@ -990,6 +990,7 @@ impl Rates {
         self.planned = self.price;
         let mut left = self.budget.left();
         self.shares.begun = self.upper_seen >= self.upper.len();
+        self.shares.vast = self.upper.len() > self.upper_seen + AT_ONCE;
         while left > 0.0 {
             self.shares.covered = self.round.done > self.round.count;
             let order = self.shares.in_order();
