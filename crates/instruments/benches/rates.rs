@@ -1,19 +1,38 @@
-//! What the arithmetic of `rates` costs: a table by how many hot entries it has, with the nodes of its chain.
+//! What the arithmetic of `rates` costs: the chain by its nodes, a table of strangers by its looks, and the regions of
+//! a window. `crates/instruments/src/rates/mod.rs` charges simulations for them by these figures.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tierscope_instruments::rates::infer_for_bench;
+use tierscope_instruments::rates::bench::{Drawing, fit, infer, infer_apart};
 
 fn tables(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("infer");
     for hot in [0, 1, 10, 100] {
-        let nodes = infer_for_bench(hot, 1) as u64;
-        group.throughput(Throughput::Elements(nodes));
+        group.throughput(Throughput::Elements(infer(hot, 1) as u64));
         group.bench_with_input(BenchmarkId::new("hot", hot), &hot, |bencher, hot| {
-            bencher.iter(|| infer_for_bench(*hot, 1));
+            bencher.iter(|| infer(*hot, 1));
         });
+    }
+    for depth in [1, 3, 6, 8] {
+        group.throughput(Throughput::Elements(infer_apart(depth, 1) as u64));
+        group.bench_with_input(BenchmarkId::new("apart", depth), &depth, |bencher, depth| {
+            bencher.iter(|| infer_apart(*depth, 1));
+        });
+    }
+    group.throughput(Throughput::Elements(fit(256) as u64));
+    group.bench_function("fit", |bencher| bencher.iter(|| fit(256)));
+    group.finish();
+}
+
+fn regions(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("regions");
+    let mut drawing = Drawing::new(64);
+    for (name, afresh) in [("drawn", true), ("copied", false)] {
+        let [drawn, copied] = drawing.regions(afresh);
+        group.throughput(Throughput::Elements(drawn.max(copied) as u64));
+        group.bench_function(name, |bencher| bencher.iter(|| drawing.regions(afresh)));
     }
     group.finish();
 }
 
-criterion_group!(benches, tables);
+criterion_group!(benches, tables, regions);
 criterion_main!(benches);

@@ -24,8 +24,6 @@ use super::curve::{dot, exponentiate, normalise, running_sums, total};
 use super::grid::{CELLS, Curve, Law, PER_DECADE, law};
 use super::looks::{Look, Looks, SKETCH_STEP, WORDS, mask, sketched};
 
-/// What going through the entries of a table costs where they are inferred apart, in nodes.
-const APART_NODES: usize = 10;
 /// Runs of at least so many entries with the same bits are one node.
 const RUN: usize = 6;
 /// Bounds of the smallest probability that a cell keeps in the distribution of rates; between them it is that of one
@@ -215,6 +213,13 @@ pub(super) struct Lesson {
     sums: [Curve; 2],
 }
 
+/// Nothing.
+impl Default for Lesson {
+    fn default() -> Self {
+        Self { sums: [FIRST_RATES; 2] }
+    }
+}
+
 /// Entries of a table of one rate; bounds and estimate in cells of the grid.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Segment {
@@ -233,7 +238,7 @@ pub(super) const VAGUE: f32 = 3.0;
 
 impl Segment {
     /// Entries whose rate has this probability by cell.
-    fn of(entries: Range<usize>, marginal: &Curve) -> Self {
+    pub(super) fn of(entries: Range<usize>, marginal: &Curve) -> Self {
         let [[low, high], core] = quantiles(marginal, [TAIL, CORE]);
         Self { entries, low, mean: dot(marginal, &NUMBERS), high, core, blunt: false }
     }
@@ -312,35 +317,6 @@ impl Chain {
         self.pass_forward(prior);
         let lesson = self.pass_backward(prior, segments);
         (lesson, self.nodes.len() + 3 * self.patterns.len())
-    }
-
-    /// Likewise where neighbours say nothing of each other: each entry by its own looks and the distribution of
-    /// rates. Teaches nothing of how often rates are left.
-    pub(super) fn infer_apart(
-        &mut self,
-        looks: &Looks,
-        span: &Range<usize>,
-        prior: &Prior,
-        now: Time,
-        segments: &mut Vec<Segment>,
-    ) -> (Lesson, usize) {
-        segments.clear();
-        let sight = Sight::new(looks.all(), now);
-        let mut known: [Option<Segment>; 256] = [const { None }; 256];
-        let mut patterns = 0;
-        for at in span.clone().rev() {
-            let pattern = looks.pattern(at);
-            let like = known[usize::from(pattern)].get_or_insert_with(|| {
-                patterns += 1;
-                let mut marginal = single(&sight, pattern, &prior.rates);
-                (0..CELLS).for_each(|cell| marginal[cell] *= prior.rates[cell]);
-                normalise(&mut marginal);
-                Segment::of(0..0, &marginal)
-            });
-            add_segment(segments, Segment { entries: at..at + 1, ..like.clone() });
-        }
-        segments.reverse();
-        (Lesson { sums: [FIRST_RATES; 2] }, APART_NODES + 3 * patterns)
     }
 
     /// Likewise of a sketch: the looked-at entries each speak for those around them.
@@ -461,7 +437,7 @@ impl Chain {
     /// Messages back from the last node, and with them the segments. They are scaled so that their product
     /// with what came forward adds up to 1.
     fn pass_backward(&mut self, prior: &Prior, segments: &mut Vec<Segment>) -> Lesson {
-        let mut lesson = Lesson { sums: [FIRST_RATES; 2] };
+        let mut lesson = Lesson::default();
         segments.clear();
         let mut message: Curve = [1.0; CELLS];
         for index in (0..self.nodes.len()).rev() {
@@ -530,7 +506,7 @@ impl Prior {
 }
 
 /// Adds one in front of the segments found so far (which lie in reverse order), to the first of them if it is alike.
-fn add_segment(segments: &mut Vec<Segment>, new: Segment) {
+pub(super) fn add_segment(segments: &mut Vec<Segment>, new: Segment) {
     match segments.last_mut() {
         Some(next)
             if (next.mean - new.mean).abs() < 1.0
@@ -597,24 +573,36 @@ impl Sight {
         }
         Self { laws, redrawn: redrawn(last, now) }
     }
+
+    /// Takes a look of an entry into the distribution of its rate, which has faded towards the prior since the look
+    /// before.
+    #[inline(always)]
+    pub(super) fn step(&self, state: &mut Curve, look: usize, young: bool, prior: &Curve) {
+        let (law, redrawn) = &self.laws[look];
+        let curve = if young { law.young } else { law.old };
+        for cell in 0..CELLS {
+            let kept = state[cell] + redrawn * (prior[cell] - state[cell]);
+            state[cell] = kept * curve[cell];
+        }
+        normalise(state);
+    }
+
+    /// Fades the distribution of a rate from the last look until now.
+    #[inline(always)]
+    pub(super) fn fade(&self, state: &mut Curve, prior: &Curve) {
+        (0..CELLS).for_each(|cell| state[cell] += self.redrawn * (prior[cell] - state[cell]));
+    }
 }
 
 /// The likelihood of one entry's bits, by cell. From look to look, and until now, rates fade towards the
 /// prior; what comes out is a likelihood: the prior is taken off again.
 pub(super) fn single(sight: &Sight, pattern: u8, prior: &Curve) -> Curve {
     let mut state = *prior;
-    for (index, (law, redrawn)) in sight.laws.iter().enumerate() {
-        let curve = if pattern >> index & 1 == 1 { law.young } else { law.old };
-        for cell in 0..CELLS {
-            let kept = state[cell] + redrawn * (prior[cell] - state[cell]);
-            state[cell] = kept * curve[cell];
-        }
-        normalise(&mut state);
+    for look in 0..sight.laws.len() {
+        sight.step(&mut state, look, pattern >> look & 1 == 1, prior);
     }
-    for cell in 0..CELLS {
-        let kept = state[cell] + sight.redrawn * (prior[cell] - state[cell]);
-        state[cell] = kept / prior[cell];
-    }
+    sight.fade(&mut state, prior);
+    (0..CELLS).for_each(|cell| state[cell] /= prior[cell]);
     let most = state.iter().copied().fold(0.0, f32::max);
     state.map(|cell| (cell / most).max(1e-12))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tierscope_core::{Level, Range, Rate, Region};
 
 use super::chain::Segment;
-use super::grid::{cell_of, rate_of};
+use super::grid::rate_of;
 use super::per_page;
 use super::table::{Key, Table};
 use super::tally::{DOUBT, Tally};
@@ -15,15 +15,14 @@ use super::tally::{DOUBT, Tally};
 const AT_BAR: f32 = 0.133_54;
 /// Highest probability that is stated: the model itself may be wrong.
 const MOST_SURE: f32 = 0.999;
-/// Cells within which neighbours are shown as one.
-const ALIKE: f32 = 1.5;
+/// Factor within which rates of neighbours are shown as one: one and a half cells.
+const ALIKE: f32 = 1.54;
 /// Cells below the bar at which a rate is shown that only seems to be above it.
 const BELOW: f32 = 0.5;
+/// The cell of 10^5 accesses a second, which stands for a bar that is not known yet.
+const NO_BAR: f32 = 56.0;
 /// Cells by which the bar may differ from that for which was drawn.
 const CLOSE_BARS: f32 = 1.0;
-/// Segments drawn in a window from which on tables that changed but by the bar wait for the next one: all of a terabyte
-/// of scrambled keys take half the budget of a second.
-const MOST_REDRAWN: usize = 8192;
 /// Accesses a second of a page below which rates are not told apart: two a minute of 2 MiB.
 const NEGLIGIBLE: f32 = 6.5e-5;
 
@@ -36,12 +35,17 @@ pub(super) struct Ground<'a> {
     pub(super) tally: &'a Tally,
     pub(super) samples: u32,
     pub(super) windows: u32,
+    /// How many there may be, as of the last window.
+    pub(super) expected: usize,
+    /// Segments drawn from which on tables that changed but by the bar wait for the next window.
+    pub(super) redrawn: usize,
 }
 
 impl Ground<'_> {
     /// The regions, which tile the areas; and how many were drawn, and how many were copied as they were.
     pub(super) fn regions(self) -> (Vec<Region>, [usize; 2]) {
         let mut canvas = Canvas::default();
+        canvas.regions.reserve(self.expected);
         let mut drawn = 0;
         let mut tables = std::mem::take(self.lower);
         for area in self.areas {
@@ -55,7 +59,7 @@ impl Ground<'_> {
                 if at < table.range.start {
                     self.add_above(&mut canvas, Range::new(area.space, at, table.range.start));
                 }
-                drawn += self.draw_table(table, drawn < MOST_REDRAWN);
+                drawn += self.draw_table(table, drawn < self.redrawn);
                 self.add_table(&mut canvas, table, area);
                 at = table.range.end.min(area.end);
             }
@@ -80,6 +84,7 @@ impl Ground<'_> {
             table.changed = self.windows;
         }
         let mut canvas = Canvas::default();
+        canvas.regions.reserve(table.segments.len());
         let mut at = table.range.start;
         for segment in &table.segments {
             let part = table.cover(&segment.entries);
@@ -219,7 +224,7 @@ impl Ground<'_> {
         let most = if self.tally.is_above_mean(segment) { f32::MAX } else { bar - BELOW };
         let shown = if hot { segment.mean.max(bar) } else { segment.mean.min(most) };
         let entries = if table.level == Level::PUD { 512.0 } else { 1.0 };
-        let expected = AT_BAR * (rate_of(shown) / rate_of(bar.min(cell_of(1e5)))) / entries;
+        let expected = AT_BAR * (rate_of(shown) / rate_of(bar.min(NO_BAR))) / entries;
         let frequency = 1.0 - (-expected).exp();
         let half = ((segment.high - segment.low) / 2.0).max(0.5);
         let sure = 1.0 / (1.0 + (-2.8 * (segment.mean - bar) / half).exp());
@@ -281,8 +286,8 @@ fn alike(a: &Region, b: &Region) -> bool {
     match (a.rate, b.rate) {
         (None, None) => true,
         (Some(a), Some(b)) => {
-            let cell = |rate: f32| cell_of(rate.max(NEGLIGIBLE));
-            (cell(a.mean) - cell(b.mean)).abs() < ALIKE
+            let (a, b) = (a.mean.max(NEGLIGIBLE), b.mean.max(NEGLIGIBLE));
+            a < ALIKE * b && b < ALIKE * a
         }
         _ => false,
     }

@@ -19,6 +19,7 @@
 //! memory is large is the time to an answer, and the answer says so: what was not looked at closely enough
 //! is *unknown*.
 
+mod apart;
 mod budget;
 mod chain;
 mod curve;
@@ -27,6 +28,9 @@ mod grid;
 mod looks;
 mod table;
 mod tally;
+
+#[doc(hidden)]
+pub mod bench;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -92,7 +96,7 @@ const HINT_AGAIN: Duration = Duration::from_secs(5);
 /// Entries drawn at random, to which the distribution of rates is fitted; and steps of a fit.
 const SAMPLE: usize = 256;
 /// Part of the budget that may be spent on reconsidering, and tables of which it is asked in a beat.
-const RECONSIDERED: f64 = 0.3;
+const RECONSIDERED: f64 = 0.1;
 const CONSIDERED: usize = 64;
 /// Visits after which rates are fitted again, and windows in which any do.
 const NEWS: u32 = 32;
@@ -121,21 +125,25 @@ const REVISIT_VAGUE: Duration = Duration::from_millis(200);
 const CLOSE: f32 = 2.0;
 
 /// The instrument's own arithmetic: nanoseconds for a node of the chain, a table, and a region drawn or
-/// copied. Nodes and tables from `cargo bench -p tierscope-instruments --bench rates`.
+/// copied, and to fit the distribution of rates, for each entry of the sample: by `cargo bench -p
+/// tierscope-instruments --bench rates`.
 const NODE_NS: u64 = 300;
 const TABLE_NS: u64 = 1000;
-const REGION_NS: u64 = 60;
+const REGION_NS: u64 = 35;
 const COPY_NS: u64 = 6;
+const FIT_NS: u64 = 440;
 /// Nanoseconds a window to pass by a table in sums and drawing.
 const WALK_NS: u64 = 40;
-/// Nanoseconds to fit the distribution of rates, for each entry of the sample.
-const FIT_NS: u64 = 1600;
 
 /// Part of the budget that is planned with: a round of visits may cost more than expected.
 const BUDGETED: f64 = 0.98;
 /// Waking up may take one part of so many of the budget; and the longest time between two rounds of visits.
 const OVERHEAD_SHARE: f64 = 10.0;
 const LONGEST_BEAT: Duration = Duration::from_secs(1);
+/// Showing regions may take one part of so many of the budget: where there are many, windows take longer.
+const SHOWN_SHARE: f64 = 10.0;
+/// Part of the budget of a window in which tables may be drawn for another bar alone.
+const REDRAWN: f64 = 0.05;
 /// Reading mappings may take one part of so many of the budget.
 const MAPPINGS_SHARE: f64 = 5.0;
 
@@ -244,6 +252,9 @@ pub struct Rates {
     next_update: Time,
     next_beat: Time,
     windows: u32,
+    /// Regions of the last window, and what it cost to show them.
+    regions: usize,
+    shown: Duration,
     /// Visits since rates were fitted last, as of priors.
     news: [u32; 3],
     areas: Vec<Range>,
@@ -359,6 +370,8 @@ impl Rates {
             next_update: Time(0),
             next_beat: Time(0),
             windows: 0,
+            regions: 0,
+            shown: Duration::ZERO,
             news: [0; 3],
             areas: Vec::new(),
             upper: Vec::new(),
@@ -404,6 +417,13 @@ impl Rates {
     fn beat(&self) -> Duration {
         let affordable = self.overhead.mul_f64(OVERHEAD_SHARE / self.config.cpu);
         (4 * self.config.sampling).max(affordable).min(LONGEST_BEAT)
+    }
+
+    /// Length of a window: as asked for, or as many times that as a tenth of the budget needs to pay for its regions.
+    fn window(&self) -> Duration {
+        let affordable = self.shown.mul_f64(SHOWN_SHARE / self.config.cpu);
+        let times = affordable.as_nanos().div_ceil(self.config.window.as_nanos()).max(1);
+        self.config.window * times as u32
     }
 
     /// Reads the mappings when that is due: as often as was asked for, and as a fifth of the budget pays for.
@@ -857,7 +877,13 @@ impl Rates {
         };
         let hurried = work == Work::Hint && self.hints.len() > MANY_HINTS;
         let once = level == Level::PUD || distance < SHORTEST_REPEATED || hurried;
-        let looks = if once { 1 } else { 3 };
+        // Where entries say nothing of each other, each needs more looks, and all at the same distance.
+        let strangers = level == Level::PMD && self.tally.are_strangers();
+        let looks = match once {
+            true => 1,
+            false if strangers => 4,
+            false => 3,
+        };
         // While level 3 has more to point out than can be looked at whole, a sketch of each table has to do.
         let sketch = hurried
             && self.shares.vast
@@ -867,8 +893,9 @@ impl Rates {
         // The last look comes sooner, by a different factor from visit to visit: whatever the rate of hot
         // entries, some look leaves some of them old.
         self.ladder = (self.ladder + 1) % LADDER.len();
+        let sooner = if strangers { 1 } else { LADDER[self.ladder] };
         let distance = (distance * 1e9) as u64;
-        let last_distance = (distance / LADDER[self.ladder]).max((DISTANCES.0 * 1e9) as u64);
+        let last_distance = (distance / sooner).max((DISTANCES.0 * 1e9) as u64);
         Some(Visit {
             level,
             key,
@@ -1248,6 +1275,9 @@ impl Rates {
             self.want_leaves();
         }
         ports.charge(Duration::from_nanos(WALK_NS * self.lower.len() as u64));
+        let before = ports.own_time();
+        let elapsed = now.since(start).as_nanos() as f64;
+        let redrawn = (REDRAWN * self.config.cpu * elapsed) as usize / REGION_NS as usize;
         let ground = draw::Ground {
             areas: &self.areas,
             upper: &self.upper,
@@ -1256,9 +1286,16 @@ impl Rates {
             tally: &self.tally,
             samples,
             windows: self.windows,
+            expected: self.regions,
+            redrawn,
         };
         let (regions, [drawn, copied]) = ground.regions();
+        self.regions = regions.len();
         ports.charge(Duration::from_nanos(REGION_NS * drawn as u64 + COPY_NS * copied as u64));
+        // Drawing follows visits; what comes with each window is the rest.
+        let [draw, copy] = [REGION_NS * drawn as u64, COPY_NS * copied as u64 + 1];
+        let cost = ports.own_time().saturating_sub(before);
+        self.shown = cost.mul_f64(copy as f64 / (draw + copy) as f64);
         Snapshot { start, end: ports.now(), samples, regions }
     }
 }
@@ -1316,13 +1353,13 @@ impl Instrument for Rates {
             self.next_beat = now + self.beat();
         }
         self.flush(ports)?;
-        if ports.now() >= start + self.config.window {
+        if ports.now() >= start + self.window() {
             snapshot = Some(self.close_window(ports, start));
             self.window_start = snapshot.as_ref().map(|snapshot| snapshot.end);
         }
         self.pay_rest(ports, spent);
         self.last_time = Some(ports.own_time());
-        let window_end = self.window_start.unwrap_or(now) + self.config.window;
+        let window_end = self.window_start.unwrap_or(now) + self.window();
         let due = self.due.peek().map_or(Time::NEVER, |Reverse(due)| due.at);
         let wake = window_end.min(due).min(self.next_beat);
         Ok(Step { wake, snapshot })
@@ -1332,25 +1369,4 @@ impl Instrument for Rates {
 /// The rate of an entry per page of 4 KiB.
 fn per_page(cell: f32, level: Level) -> f32 {
     if cell <= 0.0 { 0.0 } else { rate_of(cell) / (level.entry_bytes() >> 12) as f32 }
-}
-
-/// Infers the rates of a table with some hot entries at random among cold ones, for benches. Returns how
-/// many nodes the chain had.
-#[doc(hidden)]
-#[must_use]
-pub fn infer_for_bench(hot: usize, seed: u64) -> usize {
-    let mut rng = Rng::seeded(seed);
-    let mut looks = looks::Looks::default();
-    let spots: Vec<u64> = (0..hot).map(|_| rng.below(512)).collect();
-    for index in 0..looks::DEPTH as u64 {
-        let mut young: Bits = [0; WORDS];
-        let cold: Vec<u64> = (0..5).map(|_| rng.below(512)).collect();
-        for entry in spots.iter().chain(&cold) {
-            young[*entry as usize / 64] |= 1 << (entry % 64);
-        }
-        looks.add(looks::Look { at: Time(index * 20_000_000), seconds: 0.02, young });
-    }
-    let now = Time(looks::DEPTH as u64 * 20_000_000);
-    let (mut chain, mut segments) = (Chain::default(), Vec::new());
-    chain.infer(&looks, &(0..looks::ENTRIES), &Prior::default(), now, &mut segments).1
 }

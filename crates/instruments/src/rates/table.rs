@@ -4,6 +4,7 @@ use std::ops::Range as Span;
 
 use tierscope_core::{Level, Range, Region, SpaceId, Time};
 
+use super::apart;
 use super::chain::{Chain, Lesson, Prior, Segment};
 use super::grid::{CELLS, rate_of};
 use super::looks::{Bits, ENTRIES, Look, Looks, WORDS};
@@ -211,20 +212,20 @@ impl Table {
             })
     }
 
-    /// Works out its segments as of `now`; `apart` where neighbours say nothing of each other.
+    /// Works out its segments as of `now`; entries are `strangers` where neighbours say nothing of each other.
     pub(super) fn infer(
         &mut self,
         chain: &mut Chain,
         prior: &Prior,
         now: Time,
-        apart: bool,
+        strangers: bool,
     ) -> (Lesson, usize) {
         self.drawn = None;
         self.edition = prior.edition();
         let (looks, span, segments) = (&self.looks, &self.span, &mut self.segments);
-        let done = match apart {
+        let done = match strangers {
             _ if self.sketch => chain.infer_sketch(looks, span, prior, now, segments),
-            true => chain.infer_apart(looks, span, prior, now, segments),
+            true => (Lesson::default(), apart::infer(looks, span, prior, now, segments)),
             false => chain.infer(looks, span, prior, now, segments),
         };
         let soonest = looks.all().iter().map(|look| look.seconds).fold(f32::MAX, f32::min);

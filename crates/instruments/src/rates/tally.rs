@@ -57,6 +57,8 @@ pub(super) struct Tally {
     /// Translations are not flushed: what looks idle may be what caches hold.
     pub(super) blind: bool,
     mean: f64,
+    /// The cell of that.
+    mean_cell: Option<f32>,
     /// Cell of the rate from which an entry of 2 MiB is hot.
     bar: Option<f32>,
     /// Mean rate of level-3 entries.
@@ -104,6 +106,7 @@ impl Tally {
         let square = seen.square + (all - seen.entries) * rest * rest;
         // What level 3 says of all memory counts where tables visited so far say less.
         self.mean = (rate / all).max(self.above / 512.0);
+        self.mean_cell = Some(cell_of(self.mean as f32));
         self.total = seen.rate;
         // Chance has chosen among less than half of all accesses: leaves of the others are to be seen first.
         if self.total > 2.0 * self.uneven_of {
@@ -138,6 +141,13 @@ impl Tally {
         mean.own += (new.own - mean.own) / KIN_TABLES;
         mean.near += (new.near - mean.near) / KIN_TABLES;
         mean.variance += (new.variance - mean.variance) / KIN_TABLES;
+    }
+
+    /// Whether neighbours say nothing of each other in tables in general.
+    pub(super) fn are_strangers(&self) -> bool {
+        let mean = &self.kinship;
+        let unsure = (mean.variance / KIN_TABLES).sqrt();
+        mean.own > SURE_KIN * unsure && mean.near < STRANGERS * mean.own
     }
 
     /// Whether neighbours say nothing of each other in a table with these looks: other tables count as some.
@@ -196,7 +206,7 @@ impl Tally {
 
     /// Certainly busier than memory in the mean.
     pub(super) fn is_above_mean(&self, segment: &Segment) -> bool {
-        segment.low >= cell_of(self.mean as f32) + ABOVE_MEAN
+        self.mean_cell.is_none_or(|mean| segment.low >= mean + ABOVE_MEAN)
     }
 
     /// Entries of 2 MiB whose pages were not looked at, though these differ: any of them may be hot.

@@ -1,0 +1,123 @@
+//! Entries inferred each by its own looks, where neighbours say nothing of each other (scrambled keys).
+//!
+//! Entries with the same bits have the same posterior, and bits that begin alike share the looks up to there: the
+//! posteriors are worked out along the tree of the bits that were found, a step for each look that differs.
+
+use std::ops::Range;
+
+use tierscope_core::Time;
+
+use super::chain::{Prior, Segment, Sight, add_segment};
+use super::curve::normalise;
+use super::looks::{DEPTH, ENTRIES, Looks};
+
+/// Work, in nodes of the chain: going through the entries of a table; and how many steps and posteriors are a node.
+const TABLE: usize = 18;
+const STEPS: usize = 12;
+const POSTERIORS: usize = 3;
+
+/// Works out the segments of a table's mapped entries as of `now` by their looks and the distribution of rates.
+/// Returns how much work that was, in nodes of the chain.
+pub(super) fn infer(
+    looks: &Looks,
+    span: &Range<usize>,
+    prior: &Prior,
+    now: Time,
+    segments: &mut Vec<Segment>,
+) -> usize {
+    segments.clear();
+    let patterns = patterns(looks);
+    let mut found = [false; 256];
+    patterns[span.clone()].iter().for_each(|pattern| found[usize::from(*pattern)] = true);
+    let (sight, depth) = (Sight::new(looks.all(), now), looks.all().len());
+    let mut known: [Option<Segment>; 256] = [const { None }; 256];
+    let mut states = [*prior.rates(); DEPTH + 1];
+    let (mut before, mut steps, mut posteriors) = (None, 0usize, 0usize);
+    for pattern in (0..=u8::MAX).filter(|pattern| found[usize::from(*pattern)]) {
+        // The first look that differs from those of the pattern before.
+        let from = before.map_or(0, |before: u8| (before ^ pattern).leading_zeros() as usize);
+        for look in from..depth {
+            states[look + 1] = states[look];
+            sight.step(&mut states[look + 1], look, pattern << look >> 7 == 1, prior.rates());
+        }
+        (before, steps, posteriors) = (Some(pattern), steps + depth - from, posteriors + 1);
+        let mut marginal = states[depth];
+        sight.fade(&mut marginal, prior.rates());
+        normalise(&mut marginal);
+        known[usize::from(pattern)] = Some(Segment::of(0..0, &marginal));
+    }
+    for at in span.clone().rev() {
+        if let Some(alike) = &known[usize::from(patterns[at])] {
+            add_segment(segments, Segment { entries: at..at + 1, ..alike.clone() });
+        }
+    }
+    segments.reverse();
+    TABLE + steps.div_ceil(STEPS) + posteriors.div_ceil(POSTERIORS)
+}
+
+/// Whether each entry was young, as a bit for each look, the oldest highest: in order of numbers, patterns that begin
+/// alike are neighbours.
+fn patterns(looks: &Looks) -> [u8; ENTRIES] {
+    let mut patterns = [0; ENTRIES];
+    for (index, look) in looks.all().iter().enumerate() {
+        for (word, entries) in look.young.iter().zip(patterns.chunks_exact_mut(64)) {
+            for (at, pattern) in entries.iter_mut().enumerate() {
+                *pattern |= ((word >> at & 1) as u8) << (7 - index);
+            }
+        }
+    }
+    patterns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::chain::single;
+    use super::super::looks::{Look, WORDS};
+    use super::*;
+    use tierscope_core::Rng;
+
+    /// Looks of which a fifth of the entries are young, at random.
+    fn looks(count: u64) -> Looks {
+        let mut rng = Rng::seeded(count);
+        let mut looks = Looks::default();
+        for index in 0..count {
+            let mut young = [0; WORDS];
+            (0..100)
+                .map(|_| rng.below(512) as usize)
+                .for_each(|at| young[at / 64] |= 1 << (at % 64));
+            let seconds = [0.02, 0.02, 0.005][index as usize % 3];
+            looks.add(Look { at: Time(index * 300_000_000), seconds, young });
+        }
+        looks
+    }
+
+    // The tree against each entry by itself: likelihood times prior.
+    #[test]
+    fn shared_looks_change_no_posterior() {
+        for count in [1, 3, 8, 11] {
+            let (looks, prior, now) = (looks(count), Prior::default(), Time(count * 300_000_000));
+            let mut segments = Vec::new();
+            infer(&looks, &(3..500), &prior, now, &mut segments);
+            assert_eq!(
+                (segments[0].entries.start, segments[segments.len() - 1].entries.end),
+                (3, 500)
+            );
+            assert!(segments.windows(2).all(|pair| pair[0].entries.end == pair[1].entries.start));
+            let sight = Sight::new(looks.all(), now);
+            for segment in segments.iter().filter(|segment| segment.entries.len() == 1) {
+                let pattern = looks.pattern(segment.entries.start);
+                let mut marginal = single(&sight, pattern, prior.rates());
+                marginal.iter_mut().zip(prior.rates()).for_each(|(cell, prior)| *cell *= prior);
+                normalise(&mut marginal);
+                let wanted = Segment::of(segment.entries.clone(), &marginal);
+                for (got, wanted) in [segment.low, segment.mean, segment.high].iter().zip([
+                    wanted.low,
+                    wanted.mean,
+                    wanted.high,
+                ]) {
+                    assert!((got - wanted).abs() < 0.02, "{segment:?} {wanted}");
+                }
+            }
+        }
+    }
+}

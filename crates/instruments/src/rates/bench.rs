@@ -1,0 +1,111 @@
+//! Parts of the arithmetic by themselves, for `cargo bench -p tierscope-instruments --bench rates`, which gives the
+//! constants that simulations charge for them.
+
+use std::collections::BTreeMap;
+
+use tierscope_core::{Level, Range, Rng, SpaceId, Time};
+
+use super::chain::{Chain, Prior, Sight, single};
+use super::draw::Ground;
+use super::looks::{Bits, DEPTH, ENTRIES, Look, Looks, WORDS};
+use super::table::{Key, Table};
+use super::tally::Tally;
+use super::{FITS, Round, apart};
+
+/// Infers the rates of a table with some hot entries at random among cold ones. Returns how many nodes the chain had.
+#[must_use]
+pub fn infer(hot: usize, seed: u64) -> usize {
+    let mut rng = Rng::seeded(seed);
+    let mut looks = Looks::default();
+    let spots: Vec<u64> = (0..hot).map(|_| rng.below(512)).collect();
+    for index in 0..DEPTH as u64 {
+        let mut young: Bits = [0; WORDS];
+        let cold: Vec<u64> = (0..5).map(|_| rng.below(512)).collect();
+        for entry in spots.iter().chain(&cold) {
+            young[*entry as usize / 64] |= 1 << (entry % 64);
+        }
+        looks.add(Look { at: Time(index * 20_000_000), seconds: 0.02, young });
+    }
+    let now = Time(DEPTH as u64 * 20_000_000);
+    let (mut chain, mut segments) = (Chain::default(), Vec::new());
+    chain.infer(&looks, &(0..ENTRIES), &Prior::default(), now, &mut segments).1
+}
+
+/// Looks that find a sixth of the entries young, at random.
+fn scrambled(rng: &mut Rng, depth: usize) -> Looks {
+    let mut looks = Looks::default();
+    for index in 0..depth as u64 {
+        let mut young: Bits = [0; WORDS];
+        (0..94).map(|_| rng.below(512)).for_each(|at| young[at as usize / 64] |= 1 << (at % 64));
+        looks.add(Look { at: Time(index * 20_000_000), seconds: 0.02, young });
+    }
+    looks
+}
+
+/// Infers the rates of a table whose entries are strangers, after so many looks. Returns the work in nodes.
+#[must_use]
+pub fn infer_apart(depth: usize, seed: u64) -> usize {
+    let looks = scrambled(&mut Rng::seeded(seed), depth);
+    let (now, mut segments) = (Time(depth as u64 * 20_000_000), Vec::new());
+    apart::infer(&looks, &(0..ENTRIES), &Prior::default(), now, &mut segments)
+}
+
+/// Fits the distribution of rates to so many entries of eight looks each.
+#[must_use]
+pub fn fit(entries: usize) -> usize {
+    let (looks, mut prior) = (scrambled(&mut Rng::seeded(1), DEPTH), Prior::default());
+    let sight = Sight::new(looks.all(), Time(0));
+    let curve = |at: usize| (single(&sight, looks.pattern(at % ENTRIES), prior.rates()), 1.0);
+    let curves: Vec<_> = (0..entries).map(curve).collect();
+    prior.fit(&curves, FITS);
+    entries
+}
+
+/// Tables whose entries are strangers.
+#[derive(Debug)]
+pub struct Drawing {
+    areas: Vec<Range>,
+    tables: BTreeMap<Key, Table>,
+    tally: Tally,
+}
+
+impl Drawing {
+    /// So many of them, of five looks each.
+    #[must_use]
+    pub fn new(count: u64) -> Self {
+        let mut rng = Rng::seeded(1);
+        let areas = vec![Range::new(SpaceId(0), 0, count << Level::PUD.shift())];
+        let mut tables = BTreeMap::new();
+        for number in 0..count {
+            let start = number << Level::PUD.shift();
+            let mut table = Table::new(SpaceId(0), start, Level::PMD, &areas);
+            table.looks = scrambled(&mut rng, 5);
+            table.infer(&mut Chain::default(), &Prior::default(), Time(60_000_000), true);
+            tables.insert(table.key(), table);
+        }
+        let mut tally = Tally::new(false);
+        tally.count(&[], &tables, &Round::new(&areas, 1));
+        Self { areas, tables, tally }
+    }
+
+    /// Makes the regions of a window, of tables that are to be drawn afresh or copied as they are. Returns how many
+    /// were drawn and copied.
+    pub fn regions(&mut self, afresh: bool) -> [usize; 2] {
+        if afresh {
+            self.tables.values_mut().for_each(|table| table.drawn = None);
+        }
+        let expected = ENTRIES * self.tables.len();
+        let ground = Ground {
+            areas: &self.areas,
+            upper: &[],
+            lower: &mut self.tables,
+            leaves: &BTreeMap::new(),
+            tally: &self.tally,
+            samples: 40,
+            windows: 1,
+            expected,
+            redrawn: usize::MAX,
+        };
+        std::hint::black_box(ground.regions()).1
+    }
+}
