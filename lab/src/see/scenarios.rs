@@ -14,8 +14,8 @@ pub(super) enum Ask {
     Held(f64, f64),
     /// A figure at that second.
     Figure(&'static str, f64, Bar),
-    /// Recall at that second at least so high, or as much unknown.
-    RecallOrUnknown(f64, f64),
+    /// At least so much of what is hot found at that second, or unknown.
+    FoundOrUnknown(f64, f64),
 }
 
 /// A scenario and its bars.
@@ -160,7 +160,7 @@ fn busy() -> Vec<Simulated> {
             format!("contiguous:space=1TiB,hot=10GiB,at=307567MiB,{},rate=3000000", mixed(10));
         let name = format!("1 TiB, 10 GiB hot, 10 %, {samples} of 40 samples arrive");
         let asks =
-            [Ask::Figure("false_sure", 10.0, Bar::Most(0.01)), Ask::RecallOrUnknown(10.0, 0.9)];
+            [Ask::Figure("false_sure", 10.0, Bar::Most(0.01)), Ask::FoundOrUnknown(10.0, 0.9)];
         let mut case = Simulated::noise(&name, &workload, 20, &asks);
         case.set.push(format!("simulation.density.late={}us", 200_000 / samples));
         Simulated { known: false, declared: false, ..case }
@@ -260,7 +260,7 @@ fn odd() -> Vec<Simulated> {
     let stripes = |name: &str, range: &str, apart: &str| {
         let workload = format!("striped:space=1GiB,range={range},apart={apart},rate=3000000");
         let asks =
-            [Ask::Figure("hot_ratio", 10.0, Bar::Most(1.5)), Ask::RecallOrUnknown(10.0, 0.66)];
+            [Ask::Figure("hot_ratio", 10.0, Bar::Most(1.5)), Ask::FoundOrUnknown(10.0, 0.66)];
         Simulated::graded(&format!("1 GiB, {name}"), &workload, &asks)
     };
     let uniform = "contiguous:space=5TiB,hot=5TiB,rate=3000000";

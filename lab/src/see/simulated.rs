@@ -157,11 +157,9 @@ impl Rows<'_> {
                     ..self.judged(&format!("{name} at {at} s"), value, bar)
                 }]
             }
-            Ask::RecallOrUnknown(at, share) => {
-                let recall = self.figure("recall", at).unwrap_or(0.0);
-                let unknown = self.figure("unknown", at).unwrap_or(0.0);
-                let name = format!("recall, or share that is unknown, at {at} s");
-                vec![self.judged(&name, Some(recall.max(unknown)), Bar::Least(share))]
+            Ask::FoundOrUnknown(at, share) => {
+                let name = format!("hot bytes found or unknown, at {at} s");
+                vec![self.judged(&name, self.figure("found_or_unknown", at), Bar::Least(share))]
             }
         })
     }

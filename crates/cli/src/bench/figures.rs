@@ -33,10 +33,11 @@ const fn low(name: &'static str) -> Kind {
 ///   and at these sizes, in blocks of 2 MiB; `ceiling_…`: what the best choice of such blocks
 ///   reaches of the best choice of 4 KiB pages.
 /// - `cover_hot`, `cover_warm`, `cover_cold`: share of the intervals, by bytes, that hold the true
-///   rate.
+///   rate, where they are of 64 MiB and more: fewer entries do not tell 85 % from 90 %.
 /// - `width_hot`: upper over lower bound of hot regions, the median by bytes (at most 10^9).
 /// - `bound_cold`: upper bound of cold regions over the hot rate, the median by bytes.
 /// - `unknown`, `unknown_hot`: share of the bytes, and of those of hot regions.
+/// - `found_or_unknown`: share of the bytes that are truly hot and are called hot or unknown, or were not looked at.
 /// - `rate_factor`: by how much the mean rate of what is accessed alike is wrong, the worst factor,
 ///   but for the largest part where there are several; `order`: 1 if these rates are in the right
 ///   order.
@@ -44,7 +45,7 @@ const fn low(name: &'static str) -> Kind {
 ///   bytes truly hot.
 /// - `cpu`: CPU time of the profiler until then over the time, 1 is one CPU.
 /// - `false_sure`: bytes called hot or not with a confidence of 0.995 and more, and falsely, over the bytes truly hot.
-pub(crate) const KINDS: [Kind; 21] = [
+pub(crate) const KINDS: [Kind; 22] = [
     high("precision"),
     high("recall"),
     high("precision_after"),
@@ -61,6 +62,7 @@ pub(crate) const KINDS: [Kind; 21] = [
     low("bound_cold"),
     low("unknown"),
     low("unknown_hot"),
+    high("found_or_unknown"),
     low("rate_factor"),
     high("order"),
     low("reported"),
@@ -71,6 +73,9 @@ pub(crate) const KINDS: [Kind; 21] = [
 /// Sizes of the oracle shares: names of the share and of its ceiling.
 const SIZES: [(&str, &str, u64); 2] =
     [("oracle_10gib", "ceiling_10gib", 10 << 30), ("oracle_100gib", "ceiling_100gib", 100 << 30)];
+
+/// Bytes of intervals from which on their coverage is judged: 32 entries of 2 MiB.
+const JUDGED: u64 = 64 << 20;
 
 /// True rates that are kept apart, at most.
 const LEVELS: usize = 16;
@@ -134,6 +139,8 @@ impl Figures {
         self.set("hot_ratio", (accuracy.truth > 0).then_some(ratio));
         let truth = seen.hot.bytes();
         self.set("false_sure", (truth > 0).then(|| false_sure(seen) as f64 / truth as f64));
+        let share = |bytes: u64| bytes as f64 / truth as f64;
+        self.set("found_or_unknown", (truth > 0).then(|| share(found_or_unknown(seen))));
     }
 
     fn oracle(&mut self, seen: &Seen<'_>) {
@@ -156,7 +163,7 @@ impl Figures {
         for (name, coverage) in
             ["cover_hot", "cover_warm", "cover_cold"].into_iter().zip(judged.coverage)
         {
-            self.set(name, coverage.share());
+            self.set(name, coverage.share().filter(|_| coverage.bytes >= JUDGED));
         }
         self.set("width_hot", judged.hot_width);
         self.set("bound_cold", judged.cold_bound);
@@ -193,6 +200,14 @@ impl Figures {
         self.set("precision_after", least(Accuracy::precision));
         self.set("recall_after", least(Accuracy::recall));
     }
+}
+
+/// Bytes that are truly hot and are not taken for anything else.
+fn found_or_unknown(seen: &Seen<'_>) -> u64 {
+    let is_such = |region: &&Region| region.is_unknown() || region.is_hot(HOT_FREQUENCY);
+    let other: RangeSet =
+        seen.snapshot.regions.iter().filter(|r| !is_such(r)).map(|r| r.range).collect();
+    seen.hot.bytes() - other.intersect(seen.hot).bytes()
 }
 
 /// Bytes that are called hot or not as surely as can be, and falsely.
@@ -309,7 +324,7 @@ mod tests {
     use super::*;
     use tierscope_core::{Range, Rate, Region, SpaceId, Time};
 
-    const BLOCK: u64 = GRANULE;
+    const BLOCK: u64 = JUDGED;
 
     fn range(from: u64, to: u64) -> Range {
         Range::new(SpaceId(0), from * BLOCK, to * BLOCK)
@@ -330,6 +345,12 @@ mod tests {
 
     // Three steps of one block, at 8, 4 and 2 a second, on a ground of 97 at 0.1.
     fn figures(given: [f32; 3]) -> Figures {
+        figures_of(BLOCK, given)
+    }
+
+    fn figures_of(block: u64, given: [f32; 3]) -> Figures {
+        let range = |from: u64, to: u64| Range::new(SpaceId(0), from * block, to * block);
+        let region = |from, to, mean| Region { range: range(from, to), ..region(from, to, mean) };
         let steps = [(range(0, 1), 8.0), (range(1, 2), 4.0), (range(2, 3), 2.0)];
         let ground = [(range(3, 100), 0.1)];
         let truth = TrueRates::of(steps.into_iter().chain(ground));
@@ -338,7 +359,7 @@ mod tests {
         let end = Time(2_000_000_000);
         let snapshot = Snapshot { end, regions, ..Default::default() };
         let hot: RangeSet = [range(0, 2)].into_iter().collect();
-        let accuracy = Accuracy { reported: 3 * BLOCK, truth: 2 * BLOCK, both: 2 * BLOCK };
+        let accuracy = Accuracy { reported: 3 * block, truth: 2 * block, both: 2 * block };
         Figures::of(
             Duration::from_secs(2),
             &Seen {
@@ -346,7 +367,7 @@ mod tests {
                 truth,
                 hot: &hot,
                 accuracy,
-                mapped: 100 * BLOCK,
+                mapped: 100 * block,
                 profiler: Duration::from_millis(20),
             },
         )
@@ -360,7 +381,7 @@ mod tests {
         assert_eq!((value("reported"), value("hot_ratio")), (Some(0.03), Some(1.5)));
         assert_eq!((value("oracle_hot"), value("cpu")), (Some(1.0), Some(0.01)));
         // No region has any hits: both hot blocks are called cold, with confidence 1.
-        assert_eq!(value("false_sure"), Some(1.0));
+        assert_eq!((value("false_sure"), value("found_or_unknown")), (Some(1.0), Some(0.0)));
         assert!((value("rate_factor").unwrap() - 1.25).abs() < 1e-6, "{figures:?}");
         assert_eq!((value("order"), value("width_hot")), (Some(1.0), Some(4.0)));
         // Hot is 6 in the mean: 8 and 4 are hot, 2 is warm, 0.1 is cold; all within a factor of
@@ -371,6 +392,38 @@ mod tests {
         assert!((value("bound_cold").unwrap() - 0.2 / 6.0).abs() < 1e-6, "{figures:?}");
         // There are no ten GiB.
         assert_eq!(value("oracle_10gib"), None);
+    }
+
+    // Of two hot blocks one is called hot, the other one unknown; then cold.
+    #[test]
+    fn hot_memory_is_found_or_admitted_to_be_unknown() {
+        let share = |other: Region| {
+            let hot: RangeSet = [range(0, 2)].into_iter().collect();
+            let regions = vec![Region { hits: 40.0, ..region(0, 1, 8.0) }, other];
+            let snapshot = Snapshot { regions, ..Default::default() };
+            let accuracy = Accuracy { reported: BLOCK, truth: 2 * BLOCK, both: BLOCK };
+            let (truth, profiler) = (TrueRates::of([(range(0, 2), 8.0)]), Duration::ZERO);
+            let seen = Seen {
+                snapshot: &snapshot,
+                truth,
+                hot: &hot,
+                accuracy,
+                mapped: 2 * BLOCK,
+                profiler,
+            };
+            Figures::of(Duration::ZERO, &seen).values["found_or_unknown"]
+        };
+        assert_eq!(share(Region { unknown: true, ..region(1, 2, 8.0) }), 1.0);
+        assert_eq!(share(region(1, 2, 0.1)), 0.5);
+    }
+
+    // Two blocks of 2 MiB are too little to judge intervals by.
+    #[test]
+    fn intervals_of_little_memory_are_not_judged() {
+        let figures = figures_of(GRANULE, [8.0, 4.0, 2.0]);
+        assert!(
+            !figures.values.contains_key("cover_hot") && figures.values.contains_key("cover_cold")
+        );
     }
 
     #[test]

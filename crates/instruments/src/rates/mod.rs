@@ -523,7 +523,8 @@ impl Rates {
 
     /// From when on accesses to a table set its bits: translations that stayed in TLBs were flushed soon after its bits
     /// were cleared last, as far as they can be. What was not held is seen from the clear on, what was from the flush
-    /// on: the middle is right for neither, and off by an eighth at most.
+    /// on: the middle is right for neither, and off by an eighth at most. Huge pages that are looked at within
+    /// milliseconds are busy ones, which were held.
     fn seen_since(&mut self, visit: Visit, now: Time) -> Option<Time> {
         let cleared = self.table(visit.level, visit.key)?.cleared?;
         if !self.can_flush {
@@ -531,7 +532,11 @@ impl Rates {
         }
         let next = self.flushed.partition_point(|flush| *flush < cleared);
         let waited = self.flushed.get(next)?.since(cleared);
-        (waited <= now.since(cleared) / 4).then_some(cleared + waited / 2)
+        let passed = now.since(cleared);
+        let held = (passed.as_nanos() as u64) < SHORT
+            && self.table(visit.level, visit.key).is_some_and(|table| table.huge);
+        let unseen = if held { waited } else { waited / 2 };
+        (waited <= passed / 4).then_some(cleared + unseen)
     }
 
     /// Clears once more what was cleared too long ago for the time until its look, just before the flush.
@@ -552,19 +557,40 @@ impl Rates {
         Ok(())
     }
 
-    /// Clears a table; its looks follow after the next flush.
-    fn open(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<()> {
+    /// Clears a table; its looks follow after the next flush. Returns whether there is anything to look at.
+    fn open(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<bool> {
+        if visit.level == Level::PTE && self.is_huge_page(ports, visit)? {
+            return Ok(false);
+        }
         if let Some(table) = self.table(visit.level, visit.key) {
             table.begin(visit.sketch);
         }
         let (at, young) = self.scan(ports, visit)?;
         let since = self.seen_since(visit, at);
         let huge = self.huge;
-        let Some(table) = self.table(visit.level, visit.key) else { return Ok(()) };
+        let Some(table) = self.table(visit.level, visit.key) else { return Ok(false) };
         table.huge = huge;
         table.look(since, at, young, false);
         self.cleared.push(visit);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether the leaves to be looked at are one huge page: to clear it would take away what its entry of level 2
+    /// has to say.
+    fn is_huge_page(&mut self, ports: &mut dyn Ports, visit: Visit) -> Result<bool> {
+        self.probes.clear();
+        self.probes.push(Probe::test(Addr { space: visit.key.0, at: visit.key.1 }, Level::PMD));
+        let now = ports.now();
+        ports.access_bits()?.probe(&mut self.probes)?;
+        if self.probes[0].answer.kind != LeafKind::Page {
+            return Ok(false);
+        }
+        if let Some(table) = self.leaves.get_mut(&visit.key) {
+            table.segments.clear();
+            (table.busy, table.seen) = (false, Some(now));
+        }
+        self.tally.note_leaves(1.0);
+        Ok(true)
     }
 
     /// A look that is due: the last one of a visit settles what its table says. Returns what is set aside for those
@@ -1061,8 +1087,9 @@ impl Rates {
                 began.get_or_insert(now);
             }
             let visit = Visit { prepaid: self.look_price().as_nanos() as u64, ..visit };
-            self.open(ports, visit)?;
-            self.budget.spend(visit.prepaid());
+            if self.open(ports, visit)? {
+                self.budget.spend(visit.prepaid());
+            }
             let cost = self.pay(ports, spent, visit.work);
             self.price = (self.price * 7 + cost) / 8;
             all += cost;
