@@ -125,6 +125,15 @@ impl Looks {
         often
     }
 
+    /// How many entries were young in each of the last so many looks.
+    pub(super) fn young_in_last(&self, looks: usize) -> u32 {
+        let last = self.kept.iter().rev().take(looks);
+        let always = last.fold([u64::MAX; WORDS], |always, look| {
+            std::array::from_fn(|word| always[word] & look.young[word])
+        });
+        if self.kept.is_empty() { 0 } else { always.iter().map(|word| word.count_ones()).sum() }
+    }
+
     /// A bit for each of 64 entries after which an entry with another pattern follows.
     pub(super) fn turns(&self, word: usize) -> u64 {
         self.kept
@@ -184,6 +193,8 @@ mod tests {
         }
         assert_eq!([looks.pattern(3), looks.pattern(500), looks.pattern(4)], [0b101, 0b100, 0]);
         assert_eq!([looks.young_often(0), looks.young_often(7)], [0b1000, 0]);
+        assert_eq!([1, 2, 3].map(|last| looks.young_in_last(last)), [2, 0, 0]);
+        assert_eq!(Looks::default().young_in_last(3), 0);
         assert_eq!(
             [looks.turns(0), looks.turns(1), looks.turns(7)],
             [0b1100, 0, 1 << 51 | 1 << 52]

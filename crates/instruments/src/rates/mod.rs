@@ -85,6 +85,10 @@ const UNKNOWN_LOOK: u32 = 2;
 const LATE: u64 = 3;
 /// Expected accesses of an entry whose rate is to be measured: about half of them stay old.
 const MEASURE: f32 = 0.7;
+/// Entries young in so many looks of a visit from which on its last look comes sooner, where entries say nothing of
+/// each other.
+const SATURATED: u32 = 4;
+const FIRST_LOOKS: usize = 3;
 /// By how much sooner than the others the last look of a visit in turn comes.
 const LADDER: [u64; 4] = [2, 4, 8, 16];
 /// Level 3 points out a table at once if it tells of so many times the accesses that the table was found to have.
@@ -607,11 +611,13 @@ impl Rates {
             since.is_some_and(|since| at.since(since).as_nanos() as u64 > LATE * visit.distance);
         table.look(since, at, young, !late || !table.looks.is_full());
         visit.looks -= 1;
+        // Where no entries are so busy, most are better told apart by another look like those before.
+        let saturated = table.looks.young_in_last(FIRST_LOOKS) >= SATURATED;
         if visit.looks > 0 {
             if visit.work == Work::Hint {
                 self.settle(ports, visit)?;
             }
-            if visit.looks == 1 {
+            if visit.looks == 1 && (saturated || !self.tally.are_strangers()) {
                 visit.distance = visit.last_distance;
             }
             self.cleared.push(visit);
@@ -903,11 +909,10 @@ impl Rates {
         };
         let hurried = work == Work::Hint && self.hints.len() > MANY_HINTS;
         let once = level == Level::PUD || distance < SHORTEST_REPEATED || hurried;
-        // Where entries say nothing of each other, each needs more looks, and all at the same distance.
-        let strangers = level == Level::PMD && self.tally.are_strangers();
+        // Where entries say nothing of each other, each needs more looks.
         let looks = match once {
             true => 1,
-            false if strangers => 4,
+            false if self.tally.are_strangers() => 4,
             false => 3,
         };
         // While level 3 has more to point out than can be looked at whole, a sketch of each table has to do.
@@ -919,9 +924,8 @@ impl Rates {
         // The last look comes sooner, by a different factor from visit to visit: whatever the rate of hot
         // entries, some look leaves some of them old.
         self.ladder = (self.ladder + 1) % LADDER.len();
-        let sooner = if strangers { 1 } else { LADDER[self.ladder] };
         let distance = (distance * 1e9) as u64;
-        let last_distance = (distance / sooner).max((DISTANCES.0 * 1e9) as u64);
+        let last_distance = (distance / LADDER[self.ladder]).max((DISTANCES.0 * 1e9) as u64);
         Some(Visit {
             level,
             key,
